@@ -201,7 +201,10 @@ mod tests {
         collector.complete(&scope(Kind::Mesh), Batch::default());
         let first = inbox.take().expect("all have been listed");
         assert_eq!(first.objects.len(), 2);
-        assert!(first.findings.is_some(), "there are none, and that is said");
+        assert!(
+            first.findings.is_some(),
+            "an empty list is published as well"
+        );
         collector.put(batch("c"));
         assert_eq!(inbox.take().expect("at once").objects.len(), 1);
         // A relist without changes reports nothing.

@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn text_that_is_no_object_is_rejected() {
         for json in ["5", "[]", r#"{"metadata": 5}"#] {
-            let error = decode(Kind::Pod, "v1", json).expect_err("it is none");
+            let error = decode(Kind::Pod, "v1", json).expect_err("not a Pod");
             assert!(matches!(error, InvalidObject::Type(_)), "{json}: {error}");
         }
     }

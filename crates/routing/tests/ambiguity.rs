@@ -1,4 +1,4 @@
-//! Random requests as lenient origins read them: what Pointsman decides on stays decided.
+//! Random requests as interpreted by lenient origins: they see the same path and headers that Pointsman has matched.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// A path as an origin reads it that decodes separators, drops parameters of segments and merges slashes.
+/// Interprets a path like an origin that decodes separators, drops parameters of segments and merges slashes.
 fn leniently(path: &str) -> String {
     let mut decoded = path.to_owned();
     for (escape, byte) in [("%2f", "/"), ("%2F", "/"), ("%5c", "\\"), ("%5C", "\\")] {
@@ -31,7 +31,7 @@ fn a_path() -> impl Strategy<Value = String> {
     vec(piece, 0..10).prop_map(|pieces| format!("/{}", pieces.concat()))
 }
 
-/// A header as a CGI program sees it: by its name in lower case with `-` for `_`, its values joined.
+/// Returns a header as a CGI program sees it: by its name in lower case with `-` for `_`, with joined values.
 fn as_cgi(fields: &[TextField<'_>]) -> BTreeMap<String, Vec<String>> {
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for field in fields {
@@ -111,7 +111,7 @@ proptest! {
                 prop_assert_eq!(own, wanted[*name].len(), "{}", name);
             }
         }
-        // Others stay.
+        // Other escapes are kept.
         for (name, values) in &before {
             if !decided.contains_key(&**name) {
                 prop_assert_eq!(seen.get(name), Some(values), "{}", name);

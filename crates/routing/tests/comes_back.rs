@@ -1,4 +1,4 @@
-//! A frontend that goes and comes back has its routes, though nobody tells of them again.
+//! A frontend that is removed and added again has its routes, although its deltas do not repeat them.
 
 use std::sync::Arc;
 

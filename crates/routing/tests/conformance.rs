@@ -1,4 +1,4 @@
-//! The tables of the conformance suite's matching tests, each with the routes that its manifest has.
+//! The tables of the conformance suite's matching tests, each with the routes of its manifest.
 
 mod common;
 
@@ -242,7 +242,7 @@ fn http_route_query_param_matching() {
     all_go(&table, &wanted);
 }
 
-/// The four listeners of GatewayHTTPListenerIsolation, each with a route for a path of its own.
+/// The four listeners of GatewayHTTPListenerIsolation, each with a route for a separate path.
 fn isolated(hostnames: &[&str]) -> Tables {
     let listeners = [
         ("empty-hostname", None),
@@ -337,7 +337,7 @@ fn routes_with_the_same_hostname_intersection_are_told_apart_by_their_own_hostna
     }
 }
 
-/// HTTPRouteHostnameIntersection: which hosts reach a route on a listener.
+/// HTTPRouteHostnameIntersection: the hosts that reach a route on a listener.
 #[test]
 fn http_route_hostname_intersection() {
     type Case = (
@@ -458,7 +458,7 @@ fn a_tcp_route_takes_the_connections_that_tls_routes_leave() {
     let named = stream_route("named", 2, &["*.example.com"], Kind::TLSRoute);
     let tables = tables([
         added(listener("a", 443, terminated, None), vec![tcp(), named]),
-        // Before v1 a TLSRoute could do without hostnames.
+        // Hostnames of a TLSRoute were optional before v1.
         added(
             listener("b", 444, terminated, None),
             vec![tcp(), stream_route("any", 2, &[], Kind::TLSRoute)],

@@ -394,7 +394,7 @@ fn a_redirect_is_told_with_its_location() {
     assert_eq!(told["backends"], Value::Null);
 }
 
-/// As the proxy does it: filters change the reply, `location` included.
+/// As in the proxy, filters edit the reply, including `location`.
 #[test]
 fn a_response_filter_edits_the_location_of_a_redirect() {
     let redirect = || {
@@ -417,7 +417,7 @@ fn a_response_filter_edits_the_location_of_a_redirect() {
         (remove, Value::Null),
     ];
     for (filter, headers) in table {
-        // Whatever their order in the rule.
+        // In any order within the rule.
         for filters in [
             vec![redirect(), filter.clone()],
             vec![filter.clone(), redirect()],
@@ -559,7 +559,7 @@ fn a_host_of_another_listener_than_the_snis_is_misdirected() {
         (&told["outcome"], &told["status"]),
         (&json!("respond"), &json!(421))
     );
-    // A gRPC call is told of errors in gRPC's own way.
+    // A gRPC call gets errors as a gRPC status.
     let call = [("Host", "b.com"), ("content-type", "application/grpc")];
     let told = ask(&tables, &with(url("https://a.com/s/m"), &call));
     assert_eq!(
@@ -568,7 +568,7 @@ fn a_host_of_another_listener_than_the_snis_is_misdirected() {
     );
 }
 
-/// A listener that can't serve keeps its hostname: the catch-all's routes are not for its hosts.
+/// A listener that can't serve keeps its hostname: the catch-all listener does not get its requests.
 #[test]
 fn a_listener_that_cannot_serve_is_not_replaced_by_the_catch_all() {
     let one = || vec![route("r", 1, &[], vec![rule(vec![prefix("/")], "v1")])];
@@ -586,7 +586,7 @@ fn a_listener_that_cannot_serve_is_not_replaced_by_the_catch_all() {
     for (query, status) in [
         (url("https://secure.com/"), json!("reset")),
         (url("http://secure.com/"), json!(404)),
-        // Its connection was made to the catch-all.
+        // The connection was made to the catch-all listener.
         (
             with(url("https://other.com/"), &[("Host", "secure.com")]),
             json!(421),

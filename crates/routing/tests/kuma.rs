@@ -23,7 +23,7 @@ fn table(route: BoundRoute) -> Tables {
     tables([added(http, vec![route])])
 }
 
-/// The number of the rule that takes a request.
+/// Returns the index of the matching rule.
 fn takes(tables: &Tables, request: &Req) -> Option<usize> {
     let table = tables.listener(&gateway(), 80, Some("h"))?;
     table.lookup(request).map(|hit| hit.rule.index)

@@ -1,4 +1,4 @@
-//! Each sentence of the specification's precedence, and what surrounds it.
+//! Each sentence on precedence in the specification, and related cases.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::*;
 use pointsman_binding::bound::*;
 use pointsman_resources::{Age, Kind, ObjectKey};
 
-/// Two routes, the first of which must win although the second is older and stands first by name.
+/// Two routes, the first of which has to win although the second is older and its name comes first.
 fn wins(strong: (&[&str], BoundMatch), weak: (&[&str], BoundMatch), request: &Req) {
     let strong = route("z", 9, strong.0, vec![rule(vec![strong.1], "strong")]);
     let weak = route("a", 1, weak.0, vec![rule(vec![weak.1], "weak")]);
@@ -374,7 +374,7 @@ fn hundreds_of_matches_at_one_path_come_and_go_one_by_one() {
     let frontend = listener("http", 80, Protocol::Http, None);
     let id = frontend.id.clone();
     let mut tables = tables([added(frontend, vec![])]);
-    // Every name once, in an order that is neither theirs nor that of their ages.
+    // Each name once, in an order that is neither that of names nor that of ages.
     let order: Vec<usize> = (0..300).map(|n| n * 7 % 300).collect();
     let make = |n: usize, path: fn(usize) -> BoundMatch| {
         let matched = path(n).with_header("x", &n.to_string());

@@ -1,4 +1,4 @@
-//! Random routes and requests: the table against a slow, obvious matcher, and against itself built in other ways.
+//! Random routes and requests: compares the table with a slow, obvious matcher, and with tables built in other ways.
 
 mod common;
 
@@ -46,7 +46,7 @@ const PATHS: [&str; 12] = [
     "*",
 ];
 
-/// Expressions are few and compiling them is slow.
+/// Compiled once, because compiling expressions is slow.
 fn compiled(text: &str) -> regex::Regex {
     static COMPILED: Mutex<BTreeMap<String, regex::Regex>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().expect("no test panics while it holds this");
@@ -79,7 +79,7 @@ fn string_predicate(values: &'static [&'static str]) -> impl Strategy<Value = St
 }
 
 fn predicates(names: &'static [&'static str]) -> impl Strategy<Value = Vec<ValuePredicate>> {
-    // What only Kuma asks of headers; of query parameters it is asked here all the same.
+    // Kuma supports these conditions for headers only; here they are used for query parameters as well.
     let more = select(vec![
         StringPredicate::Present,
         StringPredicate::Prefix("1".into()),
@@ -159,7 +159,7 @@ fn a_route() -> impl Strategy<Value = BoundRoute> {
                 .into_iter()
                 .enumerate()
                 .map(|(rule_index, matches)| BoundRule {
-                    // Without a source a rule of Kuma's stands for no policy.
+                    // A Kuma rule without a source represents no policy.
                     from: vec![RuleSource {
                         policy: ObjectKey::new(kind, "infra", name),
                         to: None,
@@ -179,7 +179,7 @@ fn a_route() -> impl Strategy<Value = BoundRoute> {
         })
 }
 
-/// Routes so alike that one often replaces another at the same rank, at the same place or at another.
+/// Routes so similar that one often replaces another of the same rank, in the same slot or in another.
 fn an_alike_route() -> impl Strategy<Value = BoundRoute> {
     let matched = prop_oneof![
         select(vec!["/a", "/b"]).prop_map(prefix),
@@ -241,7 +241,7 @@ fn fast(table: &FrontendTable, request: &Req) -> Answer {
         .map(|hit| (hit.route.id.route.clone(), hit.rule.index, hit.match_index))
 }
 
-/// Every match of every rule, one after the other; the strongest of those that hold.
+/// Evaluates all matches of all rules and returns the satisfied one with the highest precedence.
 fn slow<'r>(routes: impl Iterator<Item = &'r BoundRoute>, request: &Req) -> Answer {
     let mut holding: Vec<(Rank, Answer)> = Vec::new();
     for route in routes {
@@ -358,7 +358,7 @@ proptest! {
         }
     }
 
-    /// Whatever the order of precedence is: it is that of ranks alone, of which routes of both dialects have several.
+    /// Precedence is defined by ranks only, for both dialects.
     #[test]
     fn a_match_that_is_fully_shadowed_never_wins_and_its_winner_outranks_it(
         routes in prop::collection::vec(prop_oneof![a_route(), an_alike_route()], 0..8),
@@ -414,7 +414,7 @@ proptest! {
             }
             versions.push((stepwise.clone(), routes.clone()));
         }
-        // Every version, not only the last: later changes leave a snapshot alone.
+        // Every version, not only the last: later changes do not affect a snapshot.
         for (tables, routes) in &versions {
             let table = tables.frontend(&id).expect("a listener");
             prop_assert_eq!(table.routes().count(), routes.len());
@@ -424,7 +424,7 @@ proptest! {
                 prop_assert_eq!(fast(table, request), fast(scratch, request), "{:?}", request);
             }
         }
-        // Nothing is left behind by what is gone.
+        // Removed routes leave nothing behind.
         for route in routes.values() {
             let mut delta = Delta::default();
             replace(&id, Some(route), None, &mut delta);

@@ -6,7 +6,7 @@ use common::*;
 use pointsman_binding::bound::*;
 use pointsman_routing::{Criterion, Extent, shadowed};
 
-/// Losing route and rule, winning route and rule, how much, and why.
+/// Shadowed route and rule, winning route and rule, extent, and reason.
 fn told(routes: Vec<BoundRoute>) -> Vec<(String, String, Extent, Criterion)> {
     told_at(None, routes)
 }
@@ -224,14 +224,14 @@ fn a_match_that_loses_under_one_of_its_hostnames_loses_partly() {
         told(routes()),
         [line("young/0", "old/0", Extent::Partly, Criterion::Age)]
     );
-    // A listener that has no requests for the other.
+    // The listener gets no requests for the other hostname.
     assert_eq!(
         told_at(Some("a.com"), routes()),
         [line("young/0", "old/0", Extent::Fully, Criterion::Age)]
     );
 }
 
-// A route's own hostname counts, so on a listener for one host the route that names it goes before one that names it by a wildcard.
+// Precedence uses the route's own hostname, so on a listener for one host, a route with that hostname precedes one with a wildcard.
 #[test]
 fn a_more_specific_hostname_hides_others_where_the_listener_has_no_more_requests() {
     let matches = vec![prefix("/x"), gets(prefix("/y"))];

@@ -1,4 +1,4 @@
-//! Weights are kept exactly, by all together.
+//! The weights hold exactly, over all threads together.
 
 mod common;
 
@@ -89,7 +89,7 @@ fn hold(weights: &[u32], most: u64) -> Result<(), TestCaseError> {
     let chosen = choices(weights, 2 * total as usize);
     for (index, weight) in weights.iter().enumerate() {
         let weight = u64::from(*weight);
-        // How far the count is ahead of its share after each choice, in parts of the total. Two windows' ends apart is what a window errs.
+        // The count minus the share after each selection, in units of 1/total. The error of a window is the difference between its ends.
         let (mut ahead, mut least, mut largest) = (0i64, 0, 0);
         for (step, at) in (1..).zip(&chosen) {
             ahead += i64::from(*at == index) * total as i64 - weight as i64;
@@ -131,7 +131,7 @@ fn percentages_to_two_places_err_by_less_than_two() {
     for weights in [[3333, 3333, 3334], [9_900, 99, 1], [5_001, 4_998, 1]] {
         hold(&weights, 2).expect("exact");
     }
-    // Where halves of halves err by more.
+    // Cycles for which the tree has larger errors.
     hold(&[1660, 1190, 1050, 790, 900, 20, 1120, 1421], 2).expect("exact");
 }
 
@@ -162,7 +162,7 @@ fn a_rule_whose_weights_stay_goes_on_where_it_was() {
         .map(|generation| next(edited(generation, 1)))
         .collect();
     assert_eq!(seen, choices(&[4, 1], 5));
-    // Other weights begin anew.
+    // Changed weights start a new cycle.
     next(edited(6, 1));
     let seen: Vec<_> = (7..9)
         .map(|generation| next(edited(generation, 4)))

@@ -9,7 +9,7 @@ const HASH_DIGITS: usize = 10;
 
 /// Returns the name of the objects that are generated for a Gateway: `<gateway>-<class>`, as GEP-1762 asks for.
 ///
-/// The result is a DNS-1035 label, as Services require. Where the plain name is none, other characters are replaced, the rest is shortened, and a hash of the
+/// The result is a DNS-1035 label, as Services require. If the plain name is not a valid one, other characters are replaced, the rest is shortened, and a hash of the
 /// Gateway's name and class keeps it unique.
 pub fn object_name(gateway: &Name, class: &str) -> String {
     let plain = format!("{}-{class}", gateway.name);

@@ -114,10 +114,10 @@ async fn a_head_far_over_the_limit_is_logged_over_http_2_too() {
         gateway.log().contains("header-bytes")
     })
     .await;
-    let figures = gateway.ask_admin("/metrics").await.text();
+    let metrics = gateway.ask_admin("/metrics").await.text();
     assert!(
-        figures.contains("pointsman_answers_total{reason=\"HeadTooLarge\"} 1"),
-        "{figures}"
+        metrics.contains("pointsman_answers_total{reason=\"HeadTooLarge\"} 1"),
+        "{metrics}"
     );
 }
 
@@ -128,7 +128,7 @@ async fn a_slow_head_is_408_and_a_silent_connection_is_closed() {
     let backend = Backend::http1("web").await;
     let gateway = setup(&backend).limit("head-time", "300ms").start().await;
     Http1::connect(gateway.at(8080)).await.ended().await;
-    eventually("a slow head is told so", || async {
+    eventually("a slow head gets a response", || async {
         let mut slow = Http1::connect(gateway.at(8080)).await;
         slow.send("GET / HTTP/1.1\r\nHost: exa").await;
         let result = slow.try_response().await;

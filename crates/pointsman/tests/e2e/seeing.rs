@@ -131,7 +131,7 @@ async fn metrics_count_requests_and_connections() {
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
             .sum()
     };
-    eventually("the figures", || async {
+    eventually("the metrics", || async {
         let text = gateway.ask_admin("/metrics").await.text();
         value(
             &text,

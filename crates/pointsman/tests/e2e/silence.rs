@@ -87,12 +87,12 @@ async fn backend_head_time_limits_the_wait_for_a_response_head() {
     ejected(&gateway).await;
     let log = gateway.log();
     assert!(log.contains("limit=\"backend-head-time\""), "{log}");
-    let figures = gateway.ask_admin("/metrics").await.text();
+    let metrics = gateway.ask_admin("/metrics").await.text();
     let timeouts = "pointsman_backend_timeouts_total";
-    let line = figures.lines().find(|line| line.starts_with(timeouts));
+    let line = metrics.lines().find(|line| line.starts_with(timeouts));
     assert!(
         line.is_some_and(|line| line.ends_with(&format!(" {FAILURES}"))),
-        "{figures}"
+        "{metrics}"
     );
 }
 

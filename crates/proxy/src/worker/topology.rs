@@ -7,7 +7,7 @@ use pointsman_binding::bound::BoundEndpoint;
 use crate::balance::Readiness;
 use crate::options::Location;
 
-/// The topology by which near endpoints are told from distant ones.
+/// The topology that distinguishes near from distant endpoints.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Topology {
     Node,

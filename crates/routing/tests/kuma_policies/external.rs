@@ -1,4 +1,4 @@
-//! MeshExternalServices: the Host of requests to them, and plugins, which don't run here.
+//! MeshExternalServices: the Host of requests to them, and plugins, which are not supported.
 
 use pointsman_resources::Kind;
 use pointsman_routing::explain::Explanation;
@@ -60,7 +60,7 @@ fn requests_to_an_external_service_carry_its_hostname() {
     assert_eq!(ask(other)[1], "api.example.com");
 }
 
-/// Also where no policy sends them there.
+/// Also without a policy for the service.
 #[test]
 fn an_outbound_to_an_external_service_carries_its_hostname() {
     let found = world("[]", BOTH).from("client", "http://127.0.0.1:10003/");

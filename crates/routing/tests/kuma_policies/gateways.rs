@@ -173,7 +173,7 @@ fn gateway(listeners: &str) -> String {
     format!("{}\n---\n{gateway}", parts.join("\n---\n"))
 }
 
-/// "Same port is collapsible: one protocol per port, distinct hostnames"; a listener once chosen is never left.
+/// "Same port is collapsible: one protocol per port, distinct hostnames"; no other listener is tried after the selected one.
 #[test]
 fn listeners_of_one_port_share_it_by_hostname() {
     let mesh = gateway(
@@ -291,7 +291,7 @@ fn a_gateway_chooses_the_mesh_gateway_with_the_best_selector() {
     );
 }
 
-/// `hostToBackendHostname`: the host that is asked for is that of the backend that was chosen.
+/// `hostToBackendHostname`: Host is set to that of the selected backend.
 #[test]
 fn the_host_may_become_the_backends() {
     let world = World::with("
@@ -307,8 +307,8 @@ fn the_host_may_become_the_backends() {
     assert!(found.backends[1].request.is_none());
 }
 
-/// MADR 045: "It's based on an exact string match." No hostname and `*` mean the same hosts, and are not merged; of equal matches the
-/// stronger policy's rule is taken.
+/// MADR 045: "It's based on an exact string match." A missing hostname and `*` match the same hosts but are not merged. Of equal matches, that of the policy with
+/// the higher precedence is used.
 #[test]
 fn ways_to_write_every_host_are_not_merged() {
     let policy = |name: &str, hostnames: &str, default: &str| {
@@ -334,7 +334,7 @@ fn ways_to_write_every_host_are_not_merged() {
     }
 }
 
-/// A proxy's own tags are among those of its listeners: two proxies of one MeshGateway may be governed differently.
+/// A proxy's own tags are part of its listeners' tags, so different policies may apply to two proxies of one MeshGateway.
 #[test]
 fn the_merged_rules_of_a_proxy_are_its_own() {
     let mut yaml = MESH.replace(
@@ -441,7 +441,7 @@ fn what_became_of_a_listener_is_told() {
     );
 }
 
-/// `type: Secret` is where a mesh without Kubernetes keeps its certificates.
+/// Meshes without Kubernetes store certificates in `type: Secret`.
 #[test]
 fn a_certificate_may_stand_in_a_universal_secret() {
     use base64::Engine;
@@ -464,7 +464,7 @@ fn a_certificate_may_stand_in_a_universal_secret() {
     }
 }
 
-/// A certificate and its key may stand apart, whether or not their texts end with a line break.
+/// A certificate and its key may be in separate fields, with or without a final line break.
 #[test]
 fn a_certificate_and_its_key_are_read_apart() {
     let made = rcgen::generate_simple_self_signed(vec!["a.example.com".to_owned()])
@@ -503,7 +503,7 @@ fn a_mesh_in_a_backends_tags_is_no_way_into_it() {
     );
 }
 
-/// Two meshes in one folder: a policy is for the services of its own.
+/// Two meshes in one folder: a policy applies only to the services of its own mesh.
 #[test]
 fn a_policy_is_for_destinations_of_its_own_mesh() {
     let service = |mesh: &str| {

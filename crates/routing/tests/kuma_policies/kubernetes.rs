@@ -163,7 +163,7 @@ fn a_policy_overrides_routes_of_the_gateway_api() {
     assert_eq!(fate(&from(&world, "team", "client-1", URL)), V2);
 }
 
-/// "Role computation: … none => `consumer`". Were the label asked, whoever may write policies in one namespace could shape the traffic of all.
+/// "Role computation: … none => `consumer`". If the label decided, anyone with permission to write policies in one namespace could affect the traffic of all.
 #[test]
 fn a_label_gives_nobody_a_role() {
     let to = "{kind: MeshService, name: backend, namespace: kuma-demo}";
@@ -192,7 +192,7 @@ fn the_protocol_may_stand_in_an_annotation() {
     assert_eq!(fate(&from(&world, "kuma-demo", "web-1", URL)), V2);
 }
 
-/// A policy without rules says nothing: routes of the Gateway API stay in force, and it is told that it has no effect.
+/// A policy without rules has no effect, which is reported: routes of the Gateway API still apply.
 #[test]
 fn a_policy_without_rules_overrides_nothing() {
     let route = "\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: gw, namespace: kuma-demo}, spec: {parentRefs: [{group: '', kind: Service, name: backend}], rules: [{backendRefs: [{name: backend, port: 3001}]}]}}";
@@ -218,7 +218,7 @@ fn a_policy_without_rules_overrides_nothing() {
     }
 }
 
-/// A Pod is found whether or not a policy reaches it.
+/// A Pod is found even if no policy applies to it.
 #[test]
 fn a_pod_without_policies_is_a_proxy_too() {
     let world = world("{apiVersion: v1, kind: Namespace, metadata: {name: other}}");
@@ -227,7 +227,7 @@ fn a_pod_without_policies_is_a_proxy_too() {
     assert_eq!(world.binder.named_proxies("other/client-1"), []);
 }
 
-/// A Service of a namespace is not what a universal document calls by the same name.
+/// A Service on Kubernetes is not a service of a universal document with the same name.
 #[test]
 fn a_namespace_in_a_target_is_one_of_kubernetes() {
     let universal = "\n---\n{type: Dataplane, mesh: default, name: u, networking: {address: 10.7.0.1, inbound: [{port: 80, tags: {kuma.io/service: backend, kuma.io/protocol: http}}]}}\n---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.7.0.2, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}";
@@ -253,17 +253,17 @@ fn a_policy_synced_into_the_system_namespace_belongs_to_its_own() {
             ),
         )
     };
-    // A producer's: its destination is in that namespace, and it is for all clients.
+    // A producer policy: its destination is in that namespace, and it applies to all clients.
     let bound = world(&synced("producer-x8f2", "kuma-demo", BACKEND));
     for (namespace, pod) in [("kuma-demo", "web-1"), ("team", "client-1")] {
         assert_eq!(fate(&from(&bound, namespace, pod, URL)), V2);
     }
-    // A consumer's: for the clients of that namespace alone.
+    // A consumer policy applies only to the clients of its namespace.
     let to = "{kind: MeshService, name: backend, namespace: kuma-demo}";
     let bound = world(&synced("consumer-x8f2", "team", to));
     assert_eq!(fate(&from(&bound, "team", "client-1", URL)), V2);
     assert!(from(&bound, "kuma-demo", "web-1", URL).rule.is_none());
-    // Elsewhere the label gives nobody another namespace.
+    // In other namespaces the label is ignored.
     let forged =
         synced("forged", "kuma-demo", to).replace("namespace: kuma-system", "namespace: team");
     let bound = world(&forged);
@@ -271,7 +271,7 @@ fn a_policy_synced_into_the_system_namespace_belongs_to_its_own() {
     assert!(from(&bound, "kuma-demo", "web-1", URL).rule.is_none());
 }
 
-/// A Service may name its target port; each Pod says which number that is.
+/// A Service may refer to its target port by name; each Pod defines the number.
 #[test]
 fn named_target_ports_are_those_of_the_pods() {
     let cluster = CLUSTER

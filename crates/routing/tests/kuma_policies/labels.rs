@@ -49,7 +49,7 @@ fn a_mesh_without_tags_is_served_by_labels() {
     // An outbound that names its destination by labels.
     let old = world.from("batch-1", "http://127.0.0.1:10002/");
     assert_eq!(fate(&old), "backend-v1 100");
-    // The policy is for Dataplanes with its labels alone.
+    // The policy applies only to Dataplanes with its labels.
     let other = world.from("other-1", "http://backend.mesh/v1");
     assert_eq!(
         (fate(&other).as_str(), policies(&other).len()),
@@ -61,7 +61,7 @@ fn a_mesh_without_tags_is_served_by_labels() {
     assert!(said.iter().all(|c| c.contains("=true/")), "{said:?}");
 }
 
-/// A delegated gateway needs no tags either. A builtin one does: MeshGateways find it by them.
+/// A delegated gateway needs no tags. A builtin one does, because MeshGateways select it by them.
 #[test]
 fn only_builtin_gateways_need_a_service_tag() {
     let read = |networking: &str| {

@@ -1,4 +1,4 @@
-//! Kuma's policies from their text to the request: what MADR 011 and MADR 045 say, sentence by sentence.
+//! Kuma's policies from their text to the request: the sentences of MADR 011 and MADR 045.
 
 mod external;
 mod gateways;

@@ -57,7 +57,7 @@ fn rules_merge_by_structural_equality_of_matches() {
     assert_eq!(v2.backends[0].endpoints, ["10.0.1.2:3001"]);
     assert_eq!(policies(&v2), ["consumer", "owner"]);
     assert_eq!(v2.request.expect("a request").headers["env"], "dev");
-    // The other's calls are not the consumer's.
+    // The consumer's policy does not apply to calls of others.
     let other = world.from("other-1", "http://127.0.0.1:10001/v2");
     assert_eq!(fate(&other), "backend[version=v2] 100");
     assert!(
@@ -95,7 +95,7 @@ fn an_empty_list_overrides() {
     );
 }
 
-/// MADR 011, "Additional use cases": the more specific route's lists stand in place of the owner's.
+/// MADR 011, "Additional use cases": the lists of the more specific route replace those of the owner.
 #[test]
 fn lists_are_replaced_as_a_whole() {
     let owner = route(
@@ -117,8 +117,8 @@ fn lists_are_replaced_as_a_whole() {
     );
 }
 
-/// MADR 011, "Two issues": "the `backendRefs` of `owner` are gone", "the `filters` of `owner` are gone". Who has lost what is told, and
-/// to whom: also where the rest of a rule is left.
+/// MADR 011, "Two issues": "the `backendRefs` of `owner` are gone", "the `filters` of `owner` are gone". A warning names the replaced list and the policy that
+/// replaces it, even if the rest of the rule still applies.
 #[test]
 fn what_is_lost_is_told() {
     let rule =
@@ -162,7 +162,7 @@ fn what_is_lost_is_told() {
         lost(format!("{owner}{a}{b}"), "owner"),
         "spec.to[0].rules[0]: MeshHTTPRoute mesh:default/a; spec.to[0].rules[0]: MeshHTTPRoute mesh:default/b"
     );
-    // It is `b` that has what `c` says, not the strongest of all.
+    // `b` has replaced the list of `c`, not the policy with the highest precedence.
     assert_eq!(
         lost(format!("{a}{b}{c}"), "c"),
         "spec.to[0].rules[0]: MeshHTTPRoute mesh:default/b"
@@ -291,7 +291,7 @@ fn the_stronger_policy_wins_equal_matches() {
         ),
     ];
     for (weak, strong) in cases {
-        // The name speaks for the weak one; the kind comes before it.
+        // By name the other policy would win, but the kind of target takes precedence.
         let world = World::with(&format!(
             "{}{}",
             route("a", weak, &to("v1")),
@@ -495,7 +495,7 @@ fn targets_that_are_not_there_are_warned_of() {
     };
     let cases = [
         (to("backend"), None),
-        // Another mesh's is none of this one's.
+        // A policy of another mesh does not apply.
         (
             to("abroad")
                 + "\n---\n{type: Dataplane, mesh: away, name: d, networking: {address: 10.8.0.1, inbound: [{port: 80, tags: {kuma.io/service: abroad}}]}}",
@@ -554,7 +554,7 @@ fn targets_that_are_not_there_are_warned_of() {
     }
 }
 
-/// A share that is answered with 503 is told of where its backendRefs are written, whoever the rule was merged with.
+/// A share that gets 503 is reported for the policy that contains its backendRefs, regardless of the policies that the rule was merged from.
 #[test]
 fn a_subset_without_endpoints_is_warned_of_where_it_is_written() {
     let consumer = consumer(

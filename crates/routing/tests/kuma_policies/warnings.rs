@@ -64,7 +64,7 @@ fn requests_that_no_rule_matches_are_warned_of() {
             "{takes_all:?}"
         );
     }
-    // What is missing in the owner's policy is told once, and not of those that merge with it.
+    // An unresolved reference of the owner is reported once, and not for policies that merge with it.
     let client = route(
         "client",
         "{kind: Dataplane, name: web-1}",

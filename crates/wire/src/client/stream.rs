@@ -283,7 +283,7 @@ impl Client {
     }
 }
 
-/// Waits until a time; for ever if there is none.
+/// Waits until a time; forever if there is none.
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,

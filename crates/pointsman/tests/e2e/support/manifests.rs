@@ -75,7 +75,7 @@ pub fn udp_service(name: &str, backends: &[&Backend]) -> String {
         )
 }
 
-/// An HTTPRoute with these rules, each as YAML that stands behind `- `.
+/// An HTTPRoute with these rules, each as YAML to follow `- `.
 pub fn route(name: &str, rules: &[&str]) -> String {
     route_of("HTTPRoute", name, "", rules)
 }
