@@ -6,5 +6,6 @@ mod arguments;
 mod authors;
 mod ends;
 mod files;
+mod golden;
 mod log;
 mod support;
