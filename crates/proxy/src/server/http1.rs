@@ -44,7 +44,7 @@ pub(crate) fn spawn(
     writer: WriteHalf,
 ) {
     // Boxed, because a future stores its arguments twice.
-    let connection = Box::new(Connection {
+    let connection = Box::new(AcceptedConnection {
         worker,
         client,
         reader,
@@ -54,7 +54,7 @@ pub(crate) fn spawn(
 }
 
 /// An accepted connection.
-struct Connection {
+struct AcceptedConnection {
     worker: Rc<Worker>,
     client: ClientConnection,
     reader: ReadHalf,
@@ -62,8 +62,8 @@ struct Connection {
 }
 
 /// Serves a connection until it ends.
-async fn serve(mut connection: Box<Connection>) {
-    let Connection {
+async fn serve(mut connection: Box<AcceptedConnection>) {
+    let AcceptedConnection {
         worker,
         client,
         reader,
@@ -79,7 +79,7 @@ async fn serve(mut connection: Box<Connection>) {
     };
     let ended = link.serve().await;
     drop(link);
-    let Connection {
+    let AcceptedConnection {
         worker,
         client,
         reader,
