@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use pointsman_binding::{Binder, without_manifests};
+use pointsman_binding::{Binder, Warning, without_manifests};
 use pointsman_control::explain::explain;
 use pointsman_resources::text::single_line;
 use pointsman_resources::{Kind, Name, ObjectKey};
@@ -36,6 +36,9 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
     }
     resolve_mesh_names(&loaded.binder, arguments, &mut query)?;
     let explanation = explain(&loaded.binder, &loaded.tables, &query);
+    if explanation.outcome == Outcome::NoFrontend {
+        warn_of_unserved(&loaded.binder);
+    }
     match arguments.sources.output {
         Format::Text => output::print(&text(&explanation, &Paint::new()))?,
         format => output::structured(format, &explanation)?,
@@ -50,6 +53,26 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
             _ => ExitCode::from(1),
         },
     )
+}
+
+/// Prints why Gateways and ListenerSets are not served: the listener that was expected may be one of theirs.
+fn warn_of_unserved(binder: &Binder) {
+    const MAX_PRINTED: usize = 5;
+    let kinds = [Kind::Gateway, Kind::ListenerSet];
+    let is_unserved = |warning: &Warning| {
+        let fields = ["spec.gatewayClassName", "spec.parentRef"];
+        kinds.contains(&warning.object.kind) && fields.contains(&&*warning.field)
+    };
+    let unserved: Vec<Warning> = binder.warnings().into_iter().filter(is_unserved).collect();
+    for Warning {
+        object, message, ..
+    } in unserved.iter().take(MAX_PRINTED)
+    {
+        output::print_error(&format!("warning: {object}: {}", single_line(message)));
+    }
+    if let more @ 1.. = unserved.len().saturating_sub(MAX_PRINTED) {
+        output::print_error(&format!("warning: {more} more are not served"));
+    }
 }
 
 /// Parses the request that the arguments describe.

@@ -228,6 +228,17 @@ fn explain_shows_the_rule_that_a_request_matches() {
 }
 
 #[test]
+fn explain_without_a_listener_names_gateways_that_are_not_served() {
+    let manifests = "{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: other}, spec: {controllerName: example.com/other}}\n---\n\
+        {apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge, namespace: infra}, spec: {gatewayClassName: other, listeners: [{name: http, port: 80, protocol: HTTP}]}}\n";
+    let output = pointsman(&["explain", "-f", "-", "http://a.example/"], manifests);
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let expected = "warning: Gateway infra/edge: GatewayClass other belongs to controller example.com/other, not pointsman.io/controller\n";
+    assert_eq!(errors, expected);
+}
+
+#[test]
 fn explain_lists_rejected_routes() {
     let refused = WELL.replace("from: All", "from: Same");
     let output = pointsman(
