@@ -35,6 +35,7 @@ pub use gateway_api::observation::Observation;
 pub use gateway_api::served_api::ServedApi;
 pub use kuma::{MergedRule, MergedRules, UnresolvedOutbound};
 pub use status::certificate_warnings::CERTIFICATE_KINDS;
+pub use status::effect::{Effect, RouteEffect, Settling, Shortfall};
 pub use status::has_status;
 pub use status::warnings::Warning;
 
@@ -67,6 +68,10 @@ pub enum Change {
     EndpointPolicy(Arc<EndpointPolicy>),
     /// Sets the addresses of a backend's DNS name that a proxy resolved and refused.
     RefusedResolution(Arc<str>, Vec<IpAddr>),
+    /// Sets on which proxies the current configuration of a route or policy is in effect; `None` if that is not observed, as in `check`.
+    Effect(ObjectKey, Option<Arc<RouteEffect>>),
+    /// States that whatever is bound is in effect once it is committed, because the data plane is in this process.
+    EffectOnCommit,
 }
 
 /// The certificate that proxies of a Kuma mesh present to each other, or the reason why there is none.

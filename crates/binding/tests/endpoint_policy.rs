@@ -93,7 +93,7 @@ fn addresses_of_the_proxys_own_machine_or_link_are_refused_with_a_condition() {
         let delta = binder.apply(changes.chain(puts(&manifests(&[address, "10.0.0.7"]))));
         assert_eq!(endpoints(&delta), ["10.0.0.7:8001"], "{address}");
         let reported = refused(&binder, &web()).expect(address);
-        assert!(reported.status && reported.is_problem());
+        assert!(reported.is_true() && reported.is_problem());
         assert_eq!(reported.reason, "AddressNotAllowed");
         let conditions = "Service shop/web port 80: ";
         assert!(

@@ -82,7 +82,7 @@ fn kinds_that_a_cluster_does_not_serve_are_reported_and_not_advertised() {
         let condition = conditions.iter().find(|one| one.kind == "SupportedVersion");
         let condition = condition.expect("a condition").clone();
         (
-            condition.status,
+            condition.is_true(),
             condition.message.to_string(),
             features.clone(),
         )

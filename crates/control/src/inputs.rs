@@ -68,6 +68,11 @@ impl FactKey {
 }
 
 impl Inputs {
+    /// Returns the number of objects.
+    pub fn number_of_objects(&self) -> usize {
+        self.objects.len()
+    }
+
     /// Records a change.
     pub fn record(&mut self, change: &Change) {
         self.version += 1;
@@ -103,6 +108,8 @@ impl Inputs {
             Change::RefusedResolution(name, refused) => {
                 (FactKey::Resolution(name.clone()), !refused.is_empty())
             }
+            // They affect statuses only, which readers take from the journal.
+            Change::Effect(..) | Change::EffectOnCommit => return,
         };
         match is_set {
             true => {

@@ -283,8 +283,10 @@ fn sentence(conditions: &[&Condition]) -> String {
     };
     let mut messages: Vec<(&str, Vec<String>)> = Vec::new();
     for condition in conditions {
-        let status = if condition.status { "True" } else { "False" };
-        let head = format!("{}={status} {}", condition.kind, condition.reason);
+        let head = format!(
+            "{}={} {}",
+            condition.kind, condition.status, condition.reason
+        );
         let message = &*condition.message;
         let shared = messages
             .iter_mut()

@@ -260,7 +260,6 @@ fn attached_routes(status: Option<&Arc<Status>>) -> BTreeMap<String, usize> {
 }
 
 fn condition_lines(paint: &Paint, condition: &Condition, indent: usize, out: &mut String) {
-    let status = if condition.status { "True" } else { "False" };
     let style = if condition.is_problem() {
         Style::Bad
     } else {
@@ -274,7 +273,7 @@ fn condition_lines(paint: &Paint, condition: &Condition, indent: usize, out: &mu
     let line = format!(
         "{:<16} {} {}",
         condition.kind,
-        paint.paint(style, &format!("{status:<5}")),
+        paint.paint(style, &format!("{:<5}", condition.status)),
         reason
     );
     let _ = writeln!(out, "{:indent$}{}", "", line.trim_end());

@@ -39,7 +39,9 @@ pub fn encode_report<'c>(changes: impl IntoIterator<Item = &'c Change>) -> proto
             | Change::Controller(_)
             | Change::ServedApi(_)
             | Change::ObserveInfrastructure(..)
-            | Change::EndpointPolicy(_) => {}
+            | Change::EndpointPolicy(_)
+            | Change::Effect(..)
+            | Change::EffectOnCommit => {}
         }
     }
     report

@@ -9,7 +9,7 @@ mod placement;
 mod query;
 mod reader;
 mod secrets;
-mod store;
+pub(crate) mod store;
 mod usage;
 
 pub(crate) use collections::{FastMap, SmallSet, adjust_count};
@@ -126,6 +126,17 @@ impl Binder {
                     if self.store.set_refused_resolution(&name, refused) {
                         self.tracker.invalidate_readers(&Input::Resolution(name));
                     }
+                }
+                Change::Effect(key, effect) => {
+                    // Only the status of the object itself depends on it.
+                    if self.store.set_effect(&key, effect) {
+                        self.tracker.invalidate(Query::Status(key));
+                    }
+                }
+                Change::EffectOnCommit => {
+                    self.store.effect_on_commit = true;
+                    let keys = self.statuses.keys().cloned();
+                    keys.for_each(|key| self.tracker.invalidate(Query::Status(key)));
                 }
             }
         }

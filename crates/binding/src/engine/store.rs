@@ -12,7 +12,8 @@ use super::collections::{FastMap, SmallSet};
 use super::query::{Index, Input};
 use crate::bound::CertifiedKey;
 use crate::{
-    Content, Controller, EndpointPolicy, Identity, InfrastructureState, Observation, ServedApi,
+    Content, Controller, EndpointPolicy, Identity, InfrastructureState, Observation, RouteEffect,
+    ServedApi,
 };
 
 /// Label that names the Service of an EndpointSlice.
@@ -46,6 +47,10 @@ pub(crate) struct Store {
     pub(crate) endpoint_policy: Arc<EndpointPolicy>,
     /// Addresses of DNS names that a proxy resolved and refused.
     pub(crate) refused_resolutions: FastMap<Arc<str>, Vec<IpAddr>>,
+    /// Where the current configuration of routes and policies is in effect.
+    pub(crate) effects: FastMap<ObjectKey, Arc<RouteEffect>>,
+    /// True if everything is in effect once it is committed.
+    pub(crate) effect_on_commit: bool,
 }
 
 /// The certificate and key of a Secret, or the reason why they can't be used.
@@ -140,6 +145,18 @@ impl Store {
             false => self.refused_resolutions.insert(name.clone(), refused),
         };
         old.as_ref() != self.refused_resolutions.get(name)
+    }
+
+    /// Sets where the current configuration of a route or policy is in effect. Returns whether it changed.
+    pub fn set_effect(&mut self, key: &ObjectKey, effect: Option<Arc<RouteEffect>>) -> bool {
+        if self.effects.get(key) == effect.as_ref() {
+            return false;
+        }
+        match effect {
+            Some(effect) => self.effects.insert(key.clone(), effect),
+            None => self.effects.remove(key),
+        };
+        true
     }
 
     /// Adds, replaces or removes an object. Returns the inputs that changed; none if the object is equal to the old one.

@@ -121,12 +121,7 @@ impl GatewayView {
             None => {
                 let message = format!("not valid: listener {}", invalid.join(", "));
                 let status = invalid.len() < self.listeners.len();
-                Condition {
-                    kind: "Accepted",
-                    status,
-                    reason: "ListenersNotValid",
-                    message: message.into(),
-                }
+                Condition::new("Accepted", status, "ListenersNotValid", message)
             }
         });
         all.push(match self.not_programmed() {

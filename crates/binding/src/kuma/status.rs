@@ -89,6 +89,9 @@ impl Binder {
             .flat_map(|(_, outcome)| &outcome.findings.backends);
         let used = used.filter(|(source, _)| source.policy == *key);
         conditions.extend(self.refused_condition(used.map(|(_, id)| id)));
+        if conditions[0].is_true() {
+            conditions.extend(self.store.policy_effect(key, !reaches.is_empty()));
+        }
         Some(StatusBody::Mesh {
             conditions,
             reaches,
@@ -156,7 +159,8 @@ impl Binder {
             // Without a proxy, no listener is programmed.
             for listener in &mut listeners {
                 let conditions = &mut listener.conditions;
-                conditions.retain(|condition| condition.kind != "Programmed" || !condition.status);
+                conditions
+                    .retain(|condition| condition.kind != "Programmed" || !condition.is_true());
             }
         }
         let observations = ProxyObservations::of(reader, key, view);
@@ -307,18 +311,18 @@ impl<'a> ProxyObservations<'a> {
         }
         let nowhere = unbound.len() == self.proxies.len();
         for condition in &mut listener.conditions {
-            if condition.kind == "Programmed" && condition.status && !unbound.is_empty() {
+            if condition.kind == "Programmed" && condition.is_true() && !unbound.is_empty() {
                 let message = unbound.join("; ");
                 *condition = match nowhere {
                     true => Condition::no("Programmed", "PortUnavailable", message),
                     false => Condition::yes("Programmed", "Programmed", message),
                 };
             }
-            if condition.kind == "Programmed" && condition.status && !faulty.is_empty() {
+            if condition.kind == "Programmed" && condition.is_true() && !faulty.is_empty() {
                 *condition =
                     Condition::no("Programmed", "Invalid", "the certificate can't be used");
             }
-            if condition.kind == "ResolvedRefs" && condition.status && !faulty.is_empty() {
+            if condition.kind == "ResolvedRefs" && condition.is_true() && !faulty.is_empty() {
                 let faulty: Vec<&str> = faulty.iter().copied().collect();
                 let message = faulty.join("; ");
                 *condition = Condition::no("ResolvedRefs", "InvalidCertificateRef", message);

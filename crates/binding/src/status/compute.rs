@@ -160,9 +160,11 @@ impl Binder {
                         _ => None,
                     };
                     let mut conditions = parent.conditions(conflict.as_ref());
-                    if conditions[0].status {
+                    if conditions[0].is_true() {
                         conditions.extend(self.overridden(reader, &parent.attached));
                         conditions.extend(self.refused_condition(view.backends()));
+                        let frontends = parent.attached.iter().map(|(id, _)| id);
+                        conditions.extend(self.store.route_effect(key, frontends));
                     }
                     conditions
                 },

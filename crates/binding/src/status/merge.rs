@@ -5,6 +5,7 @@ use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Name, ObjectKey};
 use serde_json::{Map, Value, json};
 
+use super::effect::IN_EFFECT;
 use super::{AncestorStatus, Condition, ListenerStatus, Status, StatusBody};
 use crate::endpoint_policy::refused::ENDPOINTS_REFUSED;
 
@@ -119,7 +120,7 @@ impl StatusMerger<'_> {
             !OWN_TYPES.contains(&kind) || is_newer(entry) || holds()
         });
         for condition in ours {
-            let status = if condition.status { "True" } else { "False" };
+            let status = condition.status.to_string();
             let at = list
                 .iter()
                 .position(|entry| entry["type"] == condition.kind);
@@ -127,7 +128,7 @@ impl StatusMerger<'_> {
                 continue;
             }
             let since = at
-                .filter(|&at| list[at]["status"] == status)
+                .filter(|&at| list[at]["status"] == status.as_str())
                 .and_then(|at| list[at]["lastTransitionTime"].as_str())
                 .unwrap_or(self.now);
             let entry = json!({
@@ -249,7 +250,7 @@ impl StatusMerger<'_> {
 }
 
 /// Types of the conditions that Pointsman sets and removes.
-const OWN_TYPES: [&str; 11] = [
+const OWN_TYPES: [&str; 12] = [
     "Accepted",
     "Programmed",
     "ResolvedRefs",
@@ -261,6 +262,7 @@ const OWN_TYPES: [&str; 11] = [
     "AddressesAssigned",
     "pointsman.io/Overridden",
     ENDPOINTS_REFUSED,
+    IN_EFFECT,
 ];
 
 fn parent_value(parent: &ParentReference) -> Value {

@@ -5,13 +5,16 @@
 
 pub(crate) mod certificate_warnings;
 mod compute;
+pub mod effect;
 mod merge;
 pub(crate) mod warnings;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
+use effect::IN_EFFECT;
 use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, ObjectKey};
 
@@ -22,27 +25,67 @@ use crate::endpoint_policy::refused::ENDPOINTS_REFUSED;
 pub struct Condition {
     /// Its type, such as `Accepted` or `ResolvedRefs`.
     pub kind: &'static str,
-    /// `True` or `False`.
-    pub status: bool,
+    /// Its status.
+    pub status: ConditionStatus,
     /// Machine-readable reason.
     pub reason: &'static str,
     /// Human-readable message.
     pub message: Cow<'static, str>,
 }
 
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// It is not known whether it holds.
+    Unknown,
+}
+
+impl fmt::Display for ConditionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ConditionStatus::True => "True",
+            ConditionStatus::False => "False",
+            ConditionStatus::Unknown => "Unknown",
+        })
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(holds: bool) -> Self {
+        match holds {
+            true => ConditionStatus::True,
+            false => ConditionStatus::False,
+        }
+    }
+}
+
 impl Condition {
+    /// Creates a condition.
+    pub fn new(
+        kind: &'static str,
+        status: impl Into<ConditionStatus>,
+        reason: &'static str,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Condition {
+            kind,
+            status: status.into(),
+            reason,
+            message: message.into(),
+        }
+    }
+
     /// Creates a condition with status `True`.
     pub fn yes(
         kind: &'static str,
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Condition {
-            kind,
-            status: true,
-            reason,
-            message: message.into(),
-        }
+        Condition::new(kind, true, reason, message)
     }
 
     /// Creates a condition with status `False`.
@@ -51,20 +94,22 @@ impl Condition {
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Condition {
-            kind,
-            status: false,
-            reason,
-            message: message.into(),
-        }
+        Condition::new(kind, false, reason, message)
+    }
+
+    /// Returns whether the status is `True`.
+    pub fn is_true(&self) -> bool {
+        self.status == ConditionStatus::True
     }
 
     /// Returns whether the condition reports a problem: something is rejected, unresolved or not in effect.
     pub fn is_problem(&self) -> bool {
         match self.kind {
-            "Conflicted" | "PartiallyInvalid" | ENDPOINTS_REFUSED => self.status,
+            "Conflicted" | "PartiallyInvalid" | ENDPOINTS_REFUSED => self.is_true(),
             "OverlappingTLSConfig" | "InsecureFrontendValidationMode" => false,
-            _ => !self.status || self.reason == "ListenersNotValid",
+            // Without proxies, nothing is wrong with the object.
+            IN_EFFECT => self.status == ConditionStatus::False,
+            _ => !self.is_true() || self.reason == "ListenersNotValid",
         }
     }
 }

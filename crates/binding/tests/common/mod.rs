@@ -358,7 +358,7 @@ pub fn conditions(binder: &Binder, object: &str) -> Vec<String> {
         .conditions()
         .into_iter()
         .map(|(place, c)| {
-            let status = if c.status { "True" } else { "False" };
+            let status = c.status;
             let place = if place.is_empty() {
                 place
             } else {

@@ -157,7 +157,7 @@ impl Harness {
         let mut entries = snapshot.entries.values();
         let entry = entries.find(|entry| entry.document.resource.key() == key)?;
         match &entry.status.as_ref()?.body {
-            StatusBody::Route(parents) => Some(parents.first()?.conditions.first()?.status),
+            StatusBody::Route(parents) => Some(parents.first()?.conditions.first()?.is_true()),
             _ => None,
         }
     }

@@ -103,7 +103,10 @@ impl World {
         let text = |condition: &pointsman_binding::status::Condition| {
             format!(
                 "{}={}/{}: {}",
-                condition.kind, condition.status, condition.reason, condition.message
+                condition.kind,
+                condition.is_true(),
+                condition.reason,
+                condition.message
             )
         };
         status.conditions().iter().map(|(_, c)| text(c)).collect()

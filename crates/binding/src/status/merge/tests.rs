@@ -17,12 +17,7 @@ fn route_status(status: bool) -> Status {
         section_name: None,
         port: None,
     });
-    let condition = Condition {
-        kind: "Accepted",
-        status,
-        reason: "X",
-        message: "".into(),
-    };
+    let condition = Condition::new("Accepted", status, "X", "");
     let body = StatusBody::Route(vec![ParentStatus {
         parent,
         conditions: vec![condition],
