@@ -21,8 +21,8 @@ pub struct Encoded {
     /// Name in xDS.
     pub(super) name: Arc<str>,
     pub(super) kind: ResourceType,
-    /// Route that the resource is a part of.
-    pub(super) route: Option<ObjectKey>,
+    /// Objects whose rules it carries: a route of the Gateway API, or Kuma's policies. Empty for a removal of one of Kuma's rules.
+    pub(super) owners: Vec<ObjectKey>,
     /// `None` for a removal.
     pub(super) update: Option<Update>,
 }
@@ -57,11 +57,21 @@ pub fn encode_all(delta: &Delta) -> Vec<Encoded> {
 fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
     let name = id.name();
     let route = match id {
-        ResourceId::Route(id) => Some(id.route.clone()),
-        ResourceId::Rule(id) => Some(id.route.route.clone()),
-        ResourceId::Attachment(id) => Some(id.route.route.clone()),
+        ResourceId::Route(id) => Some(&id.route),
+        ResourceId::Rule(id) => Some(&id.route.route),
+        ResourceId::Attachment(id) => Some(&id.route.route),
         _ => None,
     };
+    let mut owners: Vec<ObjectKey> = match resource {
+        Some(Resource::Rule(_, rule)) => {
+            let policies = rule.from.iter().map(|source| &source.policy);
+            policies.cloned().collect()
+        }
+        _ => Vec::new(),
+    };
+    owners.extend(route.filter(|key| key.kind.is_route()).cloned());
+    owners.sort_unstable();
+    owners.dedup();
     let update = resource.map(|resource| {
         let value = resource.encode();
         let version = version_of(&value);
@@ -85,7 +95,7 @@ fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
     Encoded {
         name: name.into(),
         kind: id.resource_type(),
-        route: route.filter(|key| key.kind.is_route()),
+        owners,
         update,
     }
 }

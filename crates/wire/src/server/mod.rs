@@ -2,7 +2,7 @@
 //!
 //! - `encoded` encodes each changed resource once, whatever the number of proxies.
 //! - `store` holds the encoded resources and the log of changes, in which each resource has only its latest position. What it keeps per proxy is a position in
-//!   that log.
+//!   that log. Its part `effects` knows which routes are in effect on all proxies, and which proxies lag.
 //! - `scope` computes and maintains the set of resources that some proxies subscribe to; proxies with equal subscriptions share it.
 //! - `selector` parses subscriptions.
 //! - `service` accepts streams, each of which `session` runs; `proxies` is what is known of connected proxies.
@@ -29,3 +29,4 @@ pub use peer::{
 };
 pub use selector::{Selector, Subscription};
 pub use service::{ProxyStatus, Server};
+pub use store::{EFFECT_BUCKETS, EffectChanges, EffectHistogram, Scan};

@@ -105,6 +105,12 @@ impl ResourceScope {
         self.members.get(&id).is_some_and(|member| member.count > 0)
     }
 
+    /// Position of a resource in the log; 0 if it is not in the scope.
+    pub fn position(&self, id: SlotId) -> u64 {
+        let member = self.members.get(&id).filter(|member| member.count > 0);
+        member.map_or(0, |member| member.position)
+    }
+
     /// The resources in the set.
     pub fn members(&self) -> impl Iterator<Item = SlotId> {
         let members = self.members.iter();

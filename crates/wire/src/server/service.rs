@@ -22,7 +22,7 @@ use super::peer::{Authorize, Grant, Peer, Refusal, Token};
 use super::proxies::{Connected, Proxies};
 use super::selector::{Root, Subscription};
 use super::session::{self, EncodedResponse};
-use super::store::{ProxyId, Store};
+use super::store::{EffectChanges, EffectHistogram, ProxyId, Scan, Store};
 use crate::own_servers;
 use crate::proto::{ProxyReport, ReportSummary};
 use crate::transport::{self, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
@@ -94,10 +94,11 @@ impl Server {
 
     /// Applies changed resources and sends them to the proxies that subscribe to them.
     pub fn apply(&self, changes: &[Encoded]) {
+        let now = Instant::now();
         let mut state = self.state();
-        if state.store.apply(changes) {
+        if state.store.apply(changes, now) {
             let position = state.store.position();
-            state.proxies.record_change(position, Instant::now());
+            state.proxies.record_change(position, now);
             drop(state);
             self.changed.send_replace(position);
         }
@@ -168,6 +169,33 @@ impl Server {
 
     pub(super) fn own_servers(&self) -> &OwnServers {
         &self.own
+    }
+
+    /// Takes which routes are in effect on which proxies, as far as that has changed since the last call. `unix` is the time in seconds since the Unix epoch.
+    ///
+    /// Routes are examined in groups, between which the streams of proxies go on.
+    pub fn take_effects(&self, scan: Scan, unix: i64) -> EffectChanges {
+        let mut found = EffectChanges::default();
+        let mut cursor = None;
+        loop {
+            let mut state = self.state();
+            let State { store, proxies } = &mut *state;
+            let context = (&*proxies, Instant::now(), unix);
+            store.examine(scan, &mut cursor, context, &mut found);
+            if cursor.is_none() {
+                return found;
+            }
+        }
+    }
+
+    /// Times from changes of routes to their effect on all proxies that serve them.
+    pub fn effect_histogram(&self) -> EffectHistogram {
+        self.state().store.effect_histogram().clone()
+    }
+
+    /// Number of routes and policies that are not known to be in effect on all proxies that serve them.
+    pub fn pending_routes(&self) -> usize {
+        self.state().store.pending_routes()
     }
 
     /// Records that the reports that were taken are in effect.

@@ -13,7 +13,7 @@ use tonic::{Status, Streaming};
 use super::peer::{Peer, Refusal};
 use super::proxies::Connected;
 use super::selector::Subscription;
-use super::service::Server;
+use super::service::{Server, State};
 use super::store::{Batch, ProxyId, Resume};
 use crate::resource::ResourceType;
 use crate::xds::core::ControlPlane;
@@ -88,7 +88,7 @@ struct Session<'s> {
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         let mut state = self.server.state();
-        state.store.disconnect(self.id);
+        state.store.disconnect(self.id, Instant::now());
         state.proxies.remove(self.id);
         drop(state);
         self.server.notify();
@@ -182,20 +182,23 @@ impl<'s> Session<'s> {
         });
         let (id, resume) = {
             let mut state = server.state();
-            let (id, resume) = state.store.connect(&subscription, &digest, position);
+            let now = Instant::now();
+            let (id, resume) = state.store.connect(&subscription, &digest, position, now);
             let proxy = Connected {
                 name: grant.name.resolve(node.id),
                 software: software(node.user_agent_version_type),
                 address,
                 identities: grant.identities,
                 subscription,
-                connected: Instant::now(),
+                connected: now,
                 bytes: 0,
                 rejected: BTreeMap::new(),
             };
             state.proxies.insert(id, proxy);
             (id, resume)
         };
+        // Effects are examined again if it does not acknowledge anything in time.
+        server.notify();
         let mut session = Session {
             server,
             id,
@@ -351,18 +354,27 @@ impl<'s> Session<'s> {
         }
         let Some(commit) = commit else { return };
         let rejected = rejections(&request);
+        let now = Instant::now();
         let mut state = self.server.state();
-        state.store.acknowledge(self.id, commit);
-        if let Some(proxy) = state.proxies.get_mut(self.id) {
+        let State { store, proxies } = &mut *state;
+        let mut is_news = store.acknowledge(self.id, commit, now);
+        if let Some(proxy) = proxies.get_mut(self.id)
+            && proxy.rejected != rejected
+        {
             for (name, why) in &rejected {
                 if proxy.rejected.get(name) != Some(why) {
                     tracing::warn!("proxy {} can't use {name}: {why}", proxy.name);
                 }
             }
+            let changed = proxy.rejected.keys().chain(rejected.keys());
+            store.record_rejections(self.id, changed.map(String::as_str), now);
             proxy.rejected = rejected;
+            is_news = true;
         }
         drop(state);
-        self.server.notify();
+        if is_news {
+            self.server.notify();
+        }
     }
 }
 

@@ -7,13 +7,14 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pointsman_resources::ObjectKey;
+use tokio::time::Instant;
 
 use super::encoded::{Encoded, Update};
 use super::scope::{Log, ResourceScope};
 use super::selector::{Root, Subscription};
 use crate::digest::{Digest, Fingerprint};
 use crate::resource::ResourceType;
+use effects::Effects;
 
 /// Index of a slot.
 pub(super) type SlotId = u32;
@@ -33,6 +34,8 @@ pub(super) struct Slot {
     parent: Option<SlotId>,
     /// Scopes that it is in.
     pub scopes: Vec<u32>,
+    /// Routes and policies that it is a part of.
+    owners: Box<[OwnerId]>,
     /// Number of logs, scopes and resources that need the slot, whether or not the resource exists.
     holds: u32,
 }
@@ -89,6 +92,7 @@ impl Slots {
                     children: BTreeSet::new(),
                     parent: None,
                     scopes: Vec::new(),
+                    owners: Box::default(),
                     holds: 0,
                 };
                 let id = match self.free.pop() {
@@ -135,7 +139,7 @@ impl Slots {
 pub type ProxyId = u64;
 
 /// The log that a proxy follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum LogId {
     Everything,
     Scope(u32),
@@ -153,6 +157,8 @@ struct Progress {
     is_dirty: bool,
     /// Last commit that is in effect; `None` before the first one.
     acknowledged: Option<u64>,
+    /// Whether it counts among those that serve what it subscribes to.
+    counts: bool,
     /// The log's horizon when the proxy connected. Removals dropped before then do not affect the proxy.
     horizon: u64,
     /// Removals up to here are not sent: the proxy had nothing when it connected.
@@ -190,15 +196,6 @@ pub struct ProgressReport {
     pub resources: usize,
 }
 
-/// A route of the Gateway API.
-#[derive(Debug, Default)]
-struct RouteParts {
-    /// Route, rules and attachments.
-    slots: BTreeSet<SlotId>,
-    /// Position of the last change of any of them.
-    changed: u64,
-}
-
 /// The resources, and the progress of each proxy.
 #[derive(Debug, Default)]
 pub struct Store {
@@ -211,24 +208,24 @@ pub struct Store {
     next_scope: u32,
     proxies: HashMap<ProxyId, Progress>,
     next_proxy: ProxyId,
-    routes: HashMap<ObjectKey, RouteParts>,
+    effects: Effects,
 }
 
 impl Store {
     /// Applies changed resources. They are sent together. Returns whether anything has changed.
-    pub fn apply(&mut self, changes: &[Encoded]) -> bool {
+    pub fn apply(&mut self, changes: &[Encoded], now: Instant) -> bool {
         let before = self.position;
         for change in changes {
             match &change.update {
-                Some(update) => self.update(change, update),
-                None => self.remove(change),
+                Some(update) => self.update(change, update, now),
+                None => self.remove(change, now),
             }
         }
         self.expire();
         self.position != before
     }
 
-    fn update(&mut self, change: &Encoded, update: &Update) {
+    fn update(&mut self, change: &Encoded, update: &Update, now: Instant) {
         let id = self.slots.acquire(&change.name, change.kind);
         let old = self.slots[id].fingerprint();
         if old == Some(update.fingerprint) {
@@ -269,7 +266,7 @@ impl Store {
         old_references
             .into_iter()
             .for_each(|id| self.slots.release(id));
-        self.record_route(change, id);
+        self.record_part(id, &change.owners, now);
         self.slots.release(id);
     }
 
@@ -332,7 +329,7 @@ impl Store {
         }
     }
 
-    fn remove(&mut self, change: &Encoded) {
+    fn remove(&mut self, change: &Encoded, now: Instant) {
         let Some(&id) = self.slots.names.get(&change.name) else {
             return;
         };
@@ -371,7 +368,7 @@ impl Store {
         old_references
             .into_iter()
             .for_each(|id| self.slots.release(id));
-        self.record_route(change, id);
+        self.record_part(id, &[], now);
     }
 
     /// Drops removals that every proxy has received.
@@ -397,19 +394,6 @@ impl Store {
         }
     }
 
-    fn record_route(&mut self, change: &Encoded, id: SlotId) {
-        let Some(key) = &change.route else { return };
-        let parts = self.routes.entry(key.clone()).or_default();
-        parts.changed = self.position;
-        match change.update {
-            Some(_) => parts.slots.insert(id),
-            None => parts.slots.remove(&id),
-        };
-        if parts.slots.is_empty() {
-            self.routes.remove(key);
-        }
-    }
-
     /// Position of the last change.
     pub fn position(&self) -> u64 {
         self.position
@@ -429,12 +413,14 @@ impl Store {
         subscription: &Subscription,
         digest: &HashMap<String, String>,
         position: Option<u64>,
+        now: Instant,
     ) -> (ProxyId, Resume) {
         let log = self.find_log(subscription);
         let (follows, ours) = self.log(log);
         let known = follows.horizon.max(follows.start)..=self.position;
         let is_known = |at: &u64| known.contains(at);
-        let (position, resume) = match position.filter(is_known) {
+        let resumed = position.filter(is_known);
+        let (position, resume) = match resumed {
             Some(position) => (position, Resume::Ready),
             None if digest.is_empty() => (0, Resume::Ready),
             None => match ours.differing(digest) {
@@ -455,9 +441,12 @@ impl Store {
             position,
             backlog: VecDeque::new(),
             is_dirty: true,
-            acknowledged: None,
+            // What it had up to the position is in effect there.
+            acknowledged: resumed,
+            counts: false,
         };
         self.proxies.insert(self.next_proxy, progress);
+        self.record_arrival(self.next_proxy, digest.is_empty(), now);
         (self.next_proxy, resume)
     }
 
@@ -560,7 +549,8 @@ impl Store {
     }
 
     /// Disconnects a proxy. A scope without followers is removed.
-    pub fn disconnect(&mut self, proxy: ProxyId) {
+    pub fn disconnect(&mut self, proxy: ProxyId, now: Instant) {
+        self.record_departure(proxy, now);
         let Some(progress) = self.proxies.remove(&proxy) else {
             return;
         };
@@ -654,14 +644,10 @@ impl Store {
             },
         })
     }
-
-    /// Records that a commit is in effect at a proxy.
-    pub fn acknowledge(&mut self, proxy: ProxyId, commit: u64) {
-        if let Some(progress) = self.proxies.get_mut(&proxy) {
-            progress.acknowledged = progress.acknowledged.max(Some(commit));
-        }
-    }
 }
+
+mod effects;
+pub use effects::{EFFECT_BUCKETS, EffectChanges, EffectHistogram, OwnerId, Scan};
 
 #[cfg(test)]
 mod tests;

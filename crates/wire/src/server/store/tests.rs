@@ -16,6 +16,14 @@ struct Node {
     root: Option<Root>,
 }
 
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn apply(store: &mut Store, changes: &[Encoded]) {
+    store.apply(changes, now());
+}
+
 type Model = BTreeMap<String, Node>;
 
 /// Names by layer: a resource names only those of lower layers, and parents are of higher ones.
@@ -45,7 +53,7 @@ fn encoded(name: &str, node: Option<&Node>) -> Encoded {
     Encoded {
         name: name.into(),
         kind,
-        route: None,
+        owners: Vec::new(),
         update,
     }
 }
@@ -95,7 +103,7 @@ struct Receiver {
 
 impl Receiver {
     fn connect(store: &mut Store, subscription: Subscription) -> Receiver {
-        let (id, resume) = store.connect(&subscription, &HashMap::new(), None);
+        let (id, resume) = store.connect(&subscription, &HashMap::new(), None, now());
         assert_eq!(resume, Resume::Ready);
         Receiver {
             id,
@@ -113,13 +121,14 @@ impl Receiver {
 
     /// Connects again. Returns the number of resources that are sent to a proxy that had everything.
     fn reconnect(&mut self, store: &mut Store, by_position: bool) {
-        store.disconnect(self.id);
+        store.disconnect(self.id, now());
         let mut digest = Digest::default();
         for (name, version) in self.versions() {
             digest.add(Fingerprint::new(&name, &version));
         }
         let position = self.position.filter(|_| by_position);
-        let (id, resume) = store.connect(&self.subscription, &digest.to_versions(), position);
+        let (id, resume) =
+            store.connect(&self.subscription, &digest.to_versions(), position, now());
         self.id = id;
         if let Resume::Compare(buckets) = resume {
             let mut versions = self.versions();
@@ -279,7 +288,7 @@ proptest! {
                             None => drop(model.remove(&name)),
                         }
                     }
-                    store.apply(&changes);
+                    apply(&mut store, &changes);
                 }
                 Step::Receive { proxy, bytes } => {
                     let Some(proxy) = proxies.get_mut(proxy) else { continue };
@@ -295,7 +304,7 @@ proptest! {
                 }
                 Step::Leave { proxy } if proxy < proxies.len() => {
                     let gone = proxies.swap_remove(proxy);
-                    store.disconnect(gone.id);
+                    store.disconnect(gone.id, now());
                 }
                 Step::Join { subscription: number } if proxies.len() < 4 => {
                     proxies.push(Receiver::connect(&mut store, subscription(number)));
@@ -314,7 +323,7 @@ proptest! {
         }
         let mut rebuilt = Store::default();
         let all: Vec<Encoded> = model.iter().map(|(name, node)| encoded(name, Some(node))).collect();
-        rebuilt.apply(&all);
+        apply(&mut rebuilt, &all);
         for proxy in &proxies {
             let mut proxy = proxy.clone();
             proxy.reconnect(&mut rebuilt, false);
@@ -323,9 +332,9 @@ proptest! {
         // Nothing is left behind.
         let names: Vec<String> = model.keys().cloned().collect();
         for proxy in &proxies {
-            store.disconnect(proxy.id);
+            store.disconnect(proxy.id, now());
         }
-        store.apply(&names.iter().map(|name| encoded(name, None)).collect::<Vec<_>>());
+        apply(&mut store, &names.iter().map(|name| encoded(name, None)).collect::<Vec<_>>());
         prop_assert_eq!(store.slots.names.len(), 0);
         prop_assert!(store.scopes.is_empty());
         prop_assert_eq!(&store.digest, &Digest::default());
@@ -386,12 +395,12 @@ fn changed_rule(route: usize, content: u32) -> Encoded {
 fn a_changed_rule_is_one_message_and_pending_changes_are_coalesced() {
     for number in [0, 1] {
         let mut store = Store::default();
-        store.apply(&topology(100));
+        apply(&mut store, &topology(100));
         let mut proxy = Receiver::connect(&mut store, subscription(number));
         proxy.receive_all(&mut store);
         assert_eq!(proxy.has.len(), 502);
         for content in 2..50 {
-            store.apply(&[changed_rule(7, content)]);
+            apply(&mut store, &[changed_rule(7, content)]);
         }
         assert_eq!(
             proxy.receive(&mut store, 1000),
@@ -407,13 +416,16 @@ fn a_reconnect_at_five_thousand_routes_transfers_only_what_changed() {
     for number in [0, 1] {
         for by_position in [true, false] {
             let mut store = Store::default();
-            store.apply(&topology(5000));
+            apply(&mut store, &topology(5000));
             let mut proxy = Receiver::connect(&mut store, subscription(number));
             // Another one keeps the scope alive.
             let other = Receiver::connect(&mut store, subscription(number));
             proxy.receive_all(&mut store);
-            store.disconnect(proxy.id);
-            store.apply(&[changed_rule(7, 2), encoded(&name(5, 8), None)]);
+            store.disconnect(proxy.id, now());
+            apply(
+                &mut store,
+                &[changed_rule(7, 2), encoded(&name(5, 8), None)],
+            );
             proxy.reconnect(&mut store, by_position);
             let number = proxy.receive_all(&mut store);
             // Without its attachment, the route and what belongs to it leave the scope.
@@ -429,7 +441,7 @@ fn a_reconnect_at_five_thousand_routes_transfers_only_what_changed() {
 #[test]
 fn a_proxy_that_falls_behind_too_many_removals_starts_over_and_keeps_what_it_has() {
     let mut store = Store::default();
-    store.apply(&topology(3));
+    apply(&mut store, &topology(3));
     let mut proxy = Receiver::connect(&mut store, Subscription::Everything);
     proxy.receive_all(&mut store);
     for round in 0..3 {
@@ -441,13 +453,15 @@ fn a_proxy_that_falls_behind_too_many_removals_starts_over_and_keeps_what_it_has
             parent: None,
             root: None,
         };
-        store.apply(
+        apply(
+            &mut store,
             &names
                 .iter()
                 .map(|name| encoded(name, Some(&node)))
                 .collect::<Vec<_>>(),
         );
-        store.apply(
+        apply(
+            &mut store,
             &names
                 .iter()
                 .map(|name| encoded(name, None))
@@ -470,10 +484,10 @@ fn a_slow_proxy_keeps_nothing_but_its_position() {
     // A position, an empty backlog and a few flags, whatever the number of routes.
     assert!(std::mem::size_of::<Progress>() <= 128);
     let mut store = Store::default();
-    store.apply(&topology(1000));
+    apply(&mut store, &topology(1000));
     let slow = Receiver::connect(&mut store, Subscription::Everything);
     for content in 2..1000 {
-        store.apply(&[changed_rule(content as usize, content)]);
+        apply(&mut store, &[changed_rule(content as usize, content)]);
     }
     let progress = &store.proxies[&slow.id];
     assert_eq!(progress.backlog.capacity(), 0);

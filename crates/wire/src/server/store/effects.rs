@@ -1,0 +1,377 @@
+//! Where routes are in effect: which proxies that serve a route have acknowledged its newest version, lag, or reject a part of it.
+//!
+//! Nothing is kept for each pair of a route and a proxy. A route has the position of its last change, a proxy that of its last acknowledgement, and a log knows the lowest
+//! acknowledgement among its followers: if that is not below the route's position, no proxy of that log lags. Only routes whose effect may have changed are examined, and
+//! proxies are looked up only to name those that lag.
+//!
+//! `examine` decides what is reported. A change that is acknowledged within a grace period never becomes a report that proxies lag, nor does a short disconnection.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pointsman_binding::RouteEffect;
+use pointsman_resources::ObjectKey;
+use tokio::time::Instant;
+
+use super::{LogId, ProxyId, SlotId, Store};
+
+/// Index of a route or policy.
+pub type OwnerId = u32;
+
+/// Time that proxies have to acknowledge a change before it is reported that they lag.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Time that proxies have to connect again before it is reported that none is connected.
+const RECONNECT_GRACE: Duration = Duration::from_secs(5);
+
+/// The same after the start of the control plane, and the time that a proxy without a configuration has to take its first one. Proxies that have found no control plane wait for
+/// up to ten seconds between attempts.
+const START_GRACE: Duration = Duration::from_secs(15);
+
+/// Interval between updates of the proxies that are reported to lag.
+const UPDATE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Routes that are examined while the store is locked.
+const CHUNK: usize = 2_000;
+
+/// Upper bounds of the buckets of [`EffectHistogram`], in seconds.
+pub const EFFECT_BUCKETS: [f64; 14] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
+/// Times from changes of routes to their effect on all proxies that serve them.
+#[derive(Clone, Debug, Default)]
+pub struct EffectHistogram {
+    /// Number of times up to each bound, and above the last one; not cumulative.
+    pub counts: [u64; EFFECT_BUCKETS.len() + 1],
+    /// Sum of all times.
+    pub sum: Duration,
+}
+
+impl EffectHistogram {
+    fn record(&mut self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        let bucket = EFFECT_BUCKETS.partition_point(|bound| *bound < seconds);
+        self.counts[bucket] += 1;
+        self.sum += time;
+    }
+}
+
+/// A route of the Gateway API, or one of Kuma's policies.
+#[derive(Debug)]
+struct Owner {
+    key: ObjectKey,
+    /// Its parts: a route's own resource, its rules and attachments; the rules that a policy contributes to. Sorted.
+    slots: Vec<SlotId>,
+    /// Position of the last change of any of them.
+    changed: u64,
+    /// Position of the last removal of any of them.
+    removed: u64,
+    reported: Option<Arc<RouteEffect>>,
+}
+
+/// A route whose effect may differ from what was reported.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    since: Instant,
+    /// Time of the first change that is not in effect everywhere.
+    changed: Option<Instant>,
+    /// When the last proxy that served it disconnected.
+    lost: Option<Instant>,
+    /// When proxies that lag were last reported.
+    listed: Option<Instant>,
+}
+
+/// The proxies that follow a log and count as serving what is in it.
+#[derive(Debug, Default)]
+struct Followers {
+    /// Number of proxies by their last acknowledgement.
+    acknowledged: BTreeMap<Option<u64>, u32>,
+    /// When the lowest acknowledgement last increased.
+    advanced: Option<Instant>,
+}
+
+impl Followers {
+    fn lowest(&self) -> Option<u64> {
+        let first = self.acknowledged.first_key_value();
+        first.and_then(|(position, _)| *position)
+    }
+
+    fn add(&mut self, position: Option<u64>) {
+        *self.acknowledged.entry(position).or_default() += 1;
+    }
+
+    fn remove(&mut self, position: Option<u64>) {
+        if let Some(number) = self.acknowledged.get_mut(&position) {
+            *number -= 1;
+            if *number == 0 {
+                self.acknowledged.remove(&position);
+            }
+        }
+    }
+}
+
+/// What is known about effects.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    ids: HashMap<ObjectKey, OwnerId>,
+    owners: Vec<Option<Owner>>,
+    free: Vec<OwnerId>,
+    pending: BTreeMap<OwnerId, Pending>,
+    /// Routes that have changed since the last examination.
+    new: BTreeSet<OwnerId>,
+    /// Routes that are gone and whose effect was reported.
+    gone: Vec<ObjectKey>,
+    /// Logs with proxies that count.
+    followers: HashMap<LogId, Followers>,
+    /// Proxies that do not count yet, by the time at which they do.
+    arriving: BTreeSet<(Instant, ProxyId)>,
+    started: Option<Instant>,
+    histogram: EffectHistogram,
+}
+
+impl Effects {
+    fn owner(&self, id: OwnerId) -> Option<&Owner> {
+        self.owners.get(id as usize)?.as_ref()
+    }
+
+    fn owner_mut(&mut self, id: OwnerId) -> Option<&mut Owner> {
+        self.owners.get_mut(id as usize)?.as_mut()
+    }
+
+    fn acquire(&mut self, key: &ObjectKey) -> OwnerId {
+        if let Some(id) = self.ids.get(key) {
+            return *id;
+        }
+        let owner = Owner {
+            key: key.clone(),
+            slots: Vec::new(),
+            changed: 0,
+            removed: 0,
+            reported: None,
+        };
+        let id = self.free.pop().unwrap_or(self.owners.len() as OwnerId);
+        match self.owners.get_mut(id as usize) {
+            Some(free) => *free = Some(owner),
+            None => self.owners.push(Some(owner)),
+        }
+        self.ids.insert(key.clone(), id);
+        id
+    }
+
+    /// Frees a route without parts.
+    fn release(&mut self, id: OwnerId) {
+        if self.owner(id).is_none_or(|owner| !owner.slots.is_empty()) {
+            return;
+        }
+        if let Some(owner) = self.owners[id as usize].take() {
+            self.ids.remove(&owner.key);
+            self.pending.remove(&id);
+            self.new.remove(&id);
+            self.free.push(id);
+            if owner.reported.is_some() {
+                self.gone.push(owner.key);
+            }
+        }
+    }
+
+    /// Has a route examined because a proxy connected or has not acknowledged anything.
+    fn mark(&mut self, id: OwnerId, since: Instant) -> &mut Pending {
+        self.pending.entry(id).or_insert(Pending {
+            since,
+            changed: None,
+            lost: None,
+            listed: None,
+        })
+    }
+}
+
+/// Routes to examine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// Those that have changed since the last time.
+    Changed,
+    /// All whose effect may have changed.
+    All,
+}
+
+/// Effects that differ from what was reported before.
+#[derive(Debug, Default)]
+pub struct EffectChanges {
+    /// Routes and policies. `None` for one that has no resources any more.
+    pub changes: Vec<(ObjectKey, Option<Arc<RouteEffect>>)>,
+    /// When they have to be examined again, even if nothing happens.
+    pub next: Option<Instant>,
+}
+
+impl EffectChanges {
+    fn wake_at(&mut self, time: Instant) {
+        self.next = Some(self.next.map_or(time, |next| next.min(time)));
+    }
+}
+
+/// What has changed, and how far proxies have come.
+impl Store {
+    /// Records a changed or removed part of routes and policies.
+    pub(super) fn record_part(&mut self, id: SlotId, owners: &[ObjectKey], now: Instant) {
+        if owners.is_empty() && self.slots[id].owners.is_empty() {
+            return;
+        }
+        let new: Box<[OwnerId]> = owners.iter().map(|key| self.effects.acquire(key)).collect();
+        let old = std::mem::replace(&mut self.slots[id].owners, new.clone());
+        let position = self.position;
+        for &owner in new.iter().chain(old.iter().filter(|id| !new.contains(id))) {
+            let is_part = new.contains(&owner);
+            let Some(parts) = self.effects.owner_mut(owner) else {
+                continue;
+            };
+            parts.changed = position;
+            match (parts.slots.binary_search(&id), is_part) {
+                (Err(at), true) => parts.slots.insert(at, id),
+                (Ok(at), false) => {
+                    parts.slots.remove(at);
+                    parts.removed = position;
+                }
+                _ => {}
+            }
+            let pending = self.effects.mark(owner, now);
+            pending.changed.get_or_insert(now);
+            self.effects.new.insert(owner);
+        }
+        old.iter().for_each(|owner| self.effects.release(*owner));
+    }
+
+    /// Records that a proxy has connected. It counts as soon as it has acknowledged something; one that has a configuration already, after a short time in any case.
+    pub(super) fn record_arrival(&mut self, proxy: ProxyId, is_empty: bool, now: Instant) {
+        let resumed = self.proxies.get(&proxy).and_then(|p| p.acknowledged);
+        match resumed {
+            Some(_) => self.count_proxy(proxy, now),
+            None => {
+                let grace = if is_empty { START_GRACE } else { GRACE };
+                self.effects.arriving.insert((now + grace, proxy));
+            }
+        }
+    }
+
+    /// Counts a proxy among those that serve what it subscribes to.
+    fn count_proxy(&mut self, proxy: ProxyId, now: Instant) {
+        let Some(progress) = self.proxies.get_mut(&proxy) else {
+            return;
+        };
+        progress.counts = true;
+        let (log, acknowledged) = (progress.log, progress.acknowledged);
+        let followers = self.effects.followers.entry(log).or_default();
+        let is_first = followers.acknowledged.is_empty();
+        followers.add(acknowledged);
+        if is_first {
+            followers.advanced = Some(now);
+        }
+        if acknowledged.is_none() {
+            // The time to acknowledge something has passed already.
+            self.mark_all(log, now.checked_sub(GRACE).unwrap_or(now));
+        } else if is_first {
+            self.mark_all(log, now);
+        }
+    }
+
+    /// Has all routes of a log examined.
+    fn mark_all(&mut self, log: LogId, since: Instant) {
+        for id in self.owners_in(log) {
+            self.effects.mark(id, since);
+        }
+    }
+
+    fn owners_in(&self, log: LogId) -> BTreeSet<OwnerId> {
+        if log == LogId::Everything {
+            return self.effects.ids.values().copied().collect();
+        }
+        let ids = self.resources(log).into_iter();
+        ids.flat_map(|id| self.slots[id].owners.iter().copied())
+            .collect()
+    }
+
+    /// Records that a proxy is about to be disconnected.
+    pub(super) fn record_departure(&mut self, proxy: ProxyId, now: Instant) {
+        self.effects.arriving.retain(|(_, id)| *id != proxy);
+        let Some(progress) = self.proxies.get(&proxy).filter(|p| p.counts) else {
+            return;
+        };
+        let log = progress.log;
+        if let Some(followers) = self.effects.followers.get_mut(&log) {
+            followers.remove(progress.acknowledged);
+            followers.advanced = Some(now);
+            if followers.acknowledged.is_empty() {
+                self.effects.followers.remove(&log);
+                for id in self.owners_in(log) {
+                    self.effects.mark(id, now).lost = Some(now);
+                }
+            }
+        }
+    }
+
+    /// Records that a commit is in effect at a proxy. Returns whether effects may have changed.
+    pub fn acknowledge(&mut self, proxy: ProxyId, commit: u64, now: Instant) -> bool {
+        let Some(progress) = self.proxies.get_mut(&proxy) else {
+            return false;
+        };
+        let before = progress.acknowledged;
+        progress.acknowledged = before.max(Some(commit));
+        if !progress.counts {
+            self.effects.arriving.retain(|(_, id)| *id != proxy);
+            self.count_proxy(proxy, now);
+            return true;
+        }
+        let (log, after) = (progress.log, progress.acknowledged);
+        let Some(followers) = self.effects.followers.get_mut(&log) else {
+            return false;
+        };
+        let lowest = followers.lowest();
+        followers.remove(before);
+        followers.add(after);
+        let has_advanced = followers.lowest() != lowest;
+        if has_advanced {
+            followers.advanced = Some(now);
+        }
+        has_advanced
+    }
+
+    /// Has routes examined because a proxy rejects a resource, or does not any more.
+    pub fn record_rejections<'n>(
+        &mut self,
+        proxy: ProxyId,
+        names: impl Iterator<Item = &'n str>,
+        now: Instant,
+    ) {
+        let Some(log) = self.proxies.get(&proxy).map(|progress| progress.log) else {
+            return;
+        };
+        for name in names {
+            let slot = self.slots.names.get(name);
+            let owners = slot.map(|id| self.slots[*id].owners.clone());
+            match owners.filter(|owners| !owners.is_empty()) {
+                Some(owners) => {
+                    for owner in owners {
+                        self.effects.mark(owner, now);
+                    }
+                }
+                // Routes name it, or nothing is known of it.
+                None => return self.mark_all(log, now),
+            }
+        }
+    }
+
+    /// Number of routes and policies whose newest version is not known to be in effect on all proxies that serve them.
+    pub fn pending_routes(&self) -> usize {
+        self.effects.pending.len()
+    }
+
+    /// Times from changes to their effect.
+    pub fn effect_histogram(&self) -> &EffectHistogram {
+        &self.effects.histogram
+    }
+}
+
+mod examine;
+#[cfg(test)]
+mod tests;
