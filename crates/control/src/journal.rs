@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use imbl::OrdMap;
+use pointsman_binding::Settling;
 use pointsman_binding::status::Status;
+use pointsman_binding::status::effect::IN_EFFECT;
 use pointsman_resources::ObjectKey;
 use pointsman_resources::read::Document;
 use serde_json::Value;
@@ -67,6 +69,9 @@ pub struct StatusEntry {
     pub status: Option<Arc<Status>>,
     /// The status as JSON, with times; empty if there is none.
     rendered: Box<str>,
+    /// The last status that was not about to change by itself, if this one is. Transition times are those since it.
+    settled: Option<Box<str>>,
+    is_settled: bool,
     /// The object with its status, rendered on first use.
     item: OnceLock<Box<RawValue>>,
 }
@@ -92,30 +97,61 @@ impl StatusEntry {
             generation(before.status.as_ref()) > generation(status.as_ref())
         };
         let before = before.filter(|before| !before.rendered.is_empty() && !is_replaced(before));
-        let rendered = match (&status, before) {
-            (None, _) => Box::default(),
-            (Some(status), Some(before))
-                if document_status_unchanged && before.status.as_ref() == Some(status) =>
-            {
-                before.rendered.clone()
-            }
-            (Some(status), before) => {
-                let previous = || serde_json::from_str(&before?.rendered).ok();
-                let base: Option<Value> = match document_status_unchanged {
-                    true => previous().or_else(|| existing(&document)),
-                    false => existing(&document).or_else(previous),
-                };
-                let namespace = &document.resource.meta().namespace;
-                let merged = status.merge(namespace, base.as_ref(), now);
-                merged.to_string().into()
-            }
-        };
-        StatusEntry {
-            document,
-            status,
+        let entry = |rendered, settled, is_settled| StatusEntry {
+            document: document.clone(),
+            status: status.clone(),
             rendered,
+            settled,
+            is_settled,
             item: OnceLock::new(),
+        };
+        let Some(new) = &status else {
+            return entry(Box::default(), None, true);
+        };
+        if let Some(before) = before
+            && document_status_unchanged
+            && before.status.as_ref() == Some(new)
+        {
+            let StatusEntry {
+                rendered,
+                settled,
+                is_settled,
+                ..
+            } = before;
+            return entry(rendered.clone(), settled.clone(), *is_settled);
         }
+        let previous = || serde_json::from_str(before?.last_settled()?).ok();
+        let base: Option<Value> = match document_status_unchanged {
+            true => previous().or_else(|| existing(&document)),
+            false => existing(&document).or_else(previous),
+        };
+        let merged = new.merge(&document.resource.meta().namespace, base.as_ref(), now);
+        let is_settled = match new.settling() {
+            Settling::Settled => true,
+            Settling::Pending => false,
+            Settling::Reconnecting => !base
+                .as_ref()
+                .is_some_and(|base| has_effect(base, new.generation)),
+        };
+        let is_final = new.settling() == Settling::Settled;
+        let settled = base
+            .filter(|_| !is_final)
+            .map(|base| base.to_string().into());
+        entry(merged.to_string().into(), settled, is_settled)
+    }
+
+    /// Returns the last status that was not about to change by itself.
+    fn last_settled(&self) -> Option<&str> {
+        match self.status.as_ref()?.settling() {
+            Settling::Settled => Some(&self.rendered),
+            Settling::Pending | Settling::Reconnecting => self.settled.as_deref(),
+        }
+    }
+
+    /// Reports whether the status is not about to change by itself. If it is, what proxies acknowledge in a moment decides, and it is not worth a write to the object:
+    /// an ordinary change writes the status once.
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// Returns the status as JSON, with times; empty if there is none.
@@ -133,5 +169,17 @@ impl StatusEntry {
             let text = object.to_string();
             RawValue::from_string(text).unwrap_or_default()
         })
+    }
+}
+
+/// Reports whether a status says of this generation of the object where it is in effect.
+fn has_effect(status: &Value, generation: i64) -> bool {
+    match status {
+        Value::Object(fields) if fields.get("type").is_some_and(|kind| kind == IN_EFFECT) => {
+            fields.get("observedGeneration") == Some(&generation.into())
+        }
+        Value::Object(fields) => fields.values().any(|value| has_effect(value, generation)),
+        Value::Array(items) => items.iter().any(|item| has_effect(item, generation)),
+        _ => false,
     }
 }

@@ -86,6 +86,12 @@ impl Reconciler {
         self
     }
 
+    /// States that the sinks are in this process: whatever is committed is in effect.
+    pub fn with_effect_on_commit(mut self) -> Self {
+        self.bind(vec![Change::EffectOnCommit]);
+        self
+    }
+
     /// Adds a receiver of statuses.
     pub fn with_status_sink(mut self, sink: Box<dyn StatusSink>) -> Self {
         self.status_sinks.push(sink);
@@ -97,10 +103,10 @@ impl Reconciler {
         let mut retry_at = clock::instant() + RETRY_INTERVAL;
         let mut certificates_at = clock::instant() + CERTIFICATE_INTERVAL;
         loop {
-            let until = match self.wants_retry() {
-                true => retry_at.min(certificates_at),
-                false => certificates_at,
-            };
+            let wake = self.sinks.iter().filter_map(|sink| sink.next_wake()).min();
+            let retry = self.wants_retry().then_some(retry_at);
+            let until = [retry, wake].into_iter().flatten().min();
+            let until = until.map_or(certificates_at, |until| until.min(certificates_at));
             match inbox.wait(Some(until)) {
                 Wake::Closed => return,
                 Wake::Content => {
@@ -110,8 +116,12 @@ impl Reconciler {
                 }
                 Wake::Timeout => {}
             }
+            let is_due = wake.is_some_and(|wake| clock::instant() >= wake);
+            if is_due {
+                self.retry_unbound();
+            }
             if clock::instant() >= retry_at {
-                if self.wants_retry() {
+                if self.wants_retry() && !is_due {
                     self.retry_unbound();
                 }
                 retry_at = clock::instant() + RETRY_INTERVAL;
@@ -257,6 +267,8 @@ impl Reconciler {
         }
         match self.version {
             1 => self.log.log_start(self.binder.objects().count()),
+            // Proxies have acknowledged something.
+            _ if !always && !affects_traffic => self.log.log_problems(),
             version => self.log.log_change(version, objects.len(), took),
         }
     }
@@ -316,6 +328,9 @@ impl Reconciler {
             }
             let entry = self.journal.get(key);
             self.log.record_status(key, entry.map(AsRef::as_ref));
+            if entry.is_some_and(|entry| !entry.is_settled()) {
+                continue;
+            }
             for sink in &mut self.status_sinks {
                 sink.record(key, entry);
             }

@@ -2,6 +2,7 @@
 //! statuses, such as a writer to the Kubernetes API.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use pointsman_binding::{Change, Delta};
 use pointsman_resources::ObjectKey;
@@ -30,6 +31,11 @@ pub trait Sink: Send {
         false
     }
 
+    /// Returns the time at which something has to be reported even if nothing happens. [`retry`](Self::retry) is called then.
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+
     /// Reopens files that an operator may have replaced, such as a log file.
     fn reload(&mut self) {}
 }
@@ -37,6 +43,6 @@ pub trait Sink: Send {
 /// A receiver of statuses.
 pub trait StatusSink: Send {
     /// Takes the entry of an object that has changed, or whose status has; `None` if the object is gone. It is called between two changes, so it only
-    /// takes note.
+    /// takes note. A status that is about to change by itself is passed once it has: see [`StatusEntry::is_settled`].
     fn record(&mut self, key: &ObjectKey, entry: Option<&Arc<StatusEntry>>);
 }

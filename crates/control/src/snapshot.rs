@@ -58,6 +58,13 @@ struct Replica {
     inputs: Inputs,
 }
 
+impl Snapshot {
+    /// Returns the number of objects, including kinds without a status.
+    pub fn number_of_objects(&self) -> usize {
+        self.inputs.number_of_objects()
+    }
+}
+
 impl Snapshots {
     /// Returns the latest snapshot.
     pub fn latest(&self) -> Arc<Snapshot> {

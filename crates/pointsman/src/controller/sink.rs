@@ -1,11 +1,15 @@
 //! The sink of `controller`: proxies over the network.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use pointsman_binding::{Change, Delta, EndpointPolicy, OwnServers};
-use pointsman_control::Sink;
+use pointsman_control::{Sink, clock};
 use pointsman_routing::Tables;
-use pointsman_wire::server::{Encoded, Server, encode_all};
+use pointsman_wire::server::{Encoded, Scan, Server, encode_all};
+
+/// After an examination of all routes, the next one begins after this multiple of the time that it took.
+const REST_FACTOR: u32 = 4;
 
 /// Hands changes to an xDS server. What proxies report arrives later and is taken by `retry`.
 pub struct XdsSink {
@@ -16,6 +20,10 @@ pub struct XdsSink {
     endpoints: Arc<EndpointPolicy>,
     /// Servers of the proxies themselves.
     own: OwnServers,
+    /// When it has to be examined again which routes are in effect.
+    wake: Option<Instant>,
+    /// Time before which it is not examined for all routes.
+    rest_until: Instant,
 }
 
 impl XdsSink {
@@ -26,7 +34,39 @@ impl XdsSink {
             endpoints,
             own: OwnServers::default(),
             staged: Vec::new(),
+            wake: None,
+            rest_until: clock::instant(),
         }
+    }
+
+    /// Returns which routes are in effect on which proxies, as far as that has changed.
+    fn effects(&mut self, scan: Scan) -> Vec<Change> {
+        let found = self.server.take_effects(scan, clock::unix_seconds());
+        let next = found.next.map(Instant::from);
+        self.wake = match scan {
+            Scan::All => next,
+            Scan::Changed => [self.wake, next].into_iter().flatten().min(),
+        };
+        let changes = found.changes.into_iter();
+        changes
+            .map(|(key, effect)| Change::Effect(key, effect))
+            .collect()
+    }
+
+    /// Examines all routes whose effect may have changed, unless that would take most of the time of this thread.
+    fn examine_all(&mut self) -> Vec<Change> {
+        let start = clock::instant();
+        if start < self.rest_until {
+            self.wake = Some(
+                self.wake
+                    .map_or(self.rest_until, |wake| wake.min(self.rest_until)),
+            );
+            return Vec::new();
+        }
+        let changes = self.effects(Scan::All);
+        let end = clock::instant();
+        self.rest_until = end + (end - start) * REST_FACTOR;
+        changes
     }
 }
 
@@ -42,7 +82,7 @@ impl Sink for XdsSink {
             self.server.apply(&staged);
         }
         self.server.record_applied_reports();
-        Vec::new()
+        self.effects(Scan::Changed)
     }
 
     fn retry(&mut self) -> Vec<Change> {
@@ -54,7 +94,12 @@ impl Sink for XdsSink {
             reports.push(Change::EndpointPolicy(Arc::new(endpoints)));
             self.own = own;
         }
+        reports.extend(self.examine_all());
         reports
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.wake
     }
 
     fn wants_retry(&self) -> bool {

@@ -48,8 +48,9 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     });
     let data_plane = Arc::new(Mutex::new(data_plane));
     let sink = InProcessSink(data_plane.clone());
-    let mut reconciler =
-        Reconciler::new(vec![Box::new(sink)], snapshots.clone()).with_permissions(permissions);
+    let mut reconciler = Reconciler::new(vec![Box::new(sink)], snapshots.clone())
+        .with_permissions(permissions)
+        .with_effect_on_commit();
     reconciler.apply_changes(first);
     if !arguments.quiet {
         let mut listeners = lock(&data_plane).describe().join("\n");
