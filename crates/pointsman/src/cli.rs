@@ -2,6 +2,7 @@
 
 mod control_plane;
 mod install;
+mod server;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -16,6 +17,8 @@ use pointsman_proxy::placement::{AddressPolicy, AddressPool, DataplaneFilter, Pl
 use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Limits, Location, Options, TlsVersion};
 use pointsman_routing::PathPolicy;
 
+use crate::client::ServerUrl;
+
 /// Routing engine and proxy for the Kubernetes Gateway API, GAMMA and Kuma
 #[derive(Parser)]
 #[command(name = "pointsman", version, arg_required_else_help = true)]
@@ -26,6 +29,7 @@ pub struct Cli {
 
 pub use control_plane::{Controller, ProxyArgs, XDS_PORT};
 pub use install::Install;
+pub use server::{ObjectRef, StatusArgs, WaitArgs, WaitState};
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -33,10 +37,11 @@ pub enum Verb {
     ///
     /// Reads manifests (-f) without any privileges or cluster, or else the objects of the cluster that kubectl would use, to which nothing is written.
     ///
-    /// Prints the status that a controller would write, and warnings about configuration that is valid but has a surprising effect.
+    /// Prints the status that a controller would write, and warnings about configuration that is valid but has a surprising effect. With --server, prints what a running
+    /// controller or `run` reports.
     ///
     /// Exit status: 0 if there are no problems; 1 if a resource is rejected or has an unresolved reference (with --strict, also if there is a warning); 2 if
-    /// an input is invalid or can't be read.
+    /// an input is invalid or can't be read, or the server does not answer.
     Check(Check),
     /// Run sample backends and routes, and print curl commands to try
     ///
@@ -82,6 +87,19 @@ pub enum Verb {
     /// Prints CustomResourceDefinitions, the controller's namespace, ServiceAccount, permissions, Deployment and Service, and a GatewayClass, for `kubectl apply -f -`. The
     /// CustomResourceDefinitions of the Gateway API are not among them.
     Install(Install),
+    /// List the proxies that are connected to a controller
+    ///
+    /// Prints the name, proven identity, address, software version and configuration version of each proxy, how long it lags behind the configuration, the number of resources that
+    /// it subscribes to, and the last problem that it has reported.
+    ///
+    /// Exit status: 0 if the list was printed; 2 if the command line is invalid or the controller does not answer.
+    Status(StatusArgs),
+    /// Block until resources are in effect on all proxies, for deployment scripts
+    ///
+    /// Waits until every given resource has the state, and prints what it still waits for if the time limit is reached.
+    ///
+    /// Exit status: 0 if all resources have the state; 1 if the time limit is reached; 2 if the command line is invalid or the server does not answer at the start.
+    Wait(WaitArgs),
 }
 
 /// Arguments of `run`.
@@ -112,7 +130,7 @@ pub struct Run {
 pub struct AdminArgs {
     /// Address of the admin server, or `off` to disable it
     ///
-    /// The admin server serves a status page and /healthz, /readyz, /metrics, /status, /config and /explain. It has no authentication.
+    /// The admin server serves a status page and /healthz, /readyz, /metrics, /status, /conditions, /config and /explain, in a controller also /proxies. It has no authentication.
     #[arg(long = "admin", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:15000", value_parser = admin)]
     pub listen: AdminAddress,
 
@@ -470,6 +488,10 @@ pub enum Format {
 pub struct Check {
     #[command(flatten)]
     pub sources: Sources,
+
+    /// URL of the admin server of a controller or of `run`, such as http://127.0.0.1:15000: prints what it reports, in place of checking objects
+    #[arg(long, value_name = "URL", conflicts_with_all = ["paths", "name", "namespace", "all_namespaces", "kubeconfig", "context", "content_dir", "content_env", "endpoint_addresses", "allow_endpoint_range"])]
+    pub server: Option<ServerUrl>,
 
     /// Exit with status 1 if there are warnings
     #[arg(long)]

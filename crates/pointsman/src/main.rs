@@ -3,6 +3,7 @@
 mod admin;
 mod check;
 mod cli;
+mod client;
 mod controller;
 mod demo;
 mod explain;
@@ -15,6 +16,8 @@ mod output;
 mod proxy;
 mod run;
 mod serving;
+mod status;
+mod wait;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -57,5 +60,7 @@ fn execute(verb: &Verb) -> Result<ExitCode> {
         Verb::Controller(arguments) => controller::run(arguments),
         Verb::Proxy(arguments) => proxy::run(arguments),
         Verb::Install(arguments) => install::run(arguments),
+        Verb::Status(arguments) => status::run(arguments),
+        Verb::Wait(arguments) => wait::run(arguments),
     }
 }

@@ -4,6 +4,7 @@ use pointsman_control::explain::explain as control_explain;
 use pointsman_routing::explain::Query;
 
 use super::{AdminResponse, AdminState, Body, PeerState, config, peer};
+use crate::check::reported::ReportedPage;
 use crate::cli::{ClusterSource, Explain, Format, Paths, PermissionArgs, Sources};
 use crate::explain;
 use crate::output::Paint;
@@ -34,6 +35,11 @@ pub fn respond(target: &str, state: &AdminState) -> AdminResponse {
             content_type: "application/json",
             body: Body::Shared(state.snapshots.status()),
         },
+        "/conditions" if matches!(state.peer, PeerState::ControlPlane(_)) => AdminResponse::text(
+            404,
+            "the control plane serves /conditions, not its proxies\n",
+        ),
+        "/conditions" => conditions(query, state).unwrap_or_else(|error| bad_request(&error)),
         "/config" => AdminResponse::json(
             200,
             config::render(&state.snapshots.latest(), &state.sockets.current()).to_string(),
@@ -47,13 +53,44 @@ pub fn respond(target: &str, state: &AdminState) -> AdminResponse {
         "/explain" => explain(query, state).unwrap_or_else(|error| bad_request(&error)),
         _ => AdminResponse::text(
             404,
-            "not found; the pages are /, /healthz, /readyz, /metrics, /status, /config, /explain?url= and (of a controller) /proxies\n",
+            "not found; the pages are /, /healthz, /readyz, /metrics, /status, /conditions, /config, /explain?url= and (of a controller) /proxies\n",
         ),
     }
 }
 
 fn bad_request(error: &str) -> AdminResponse {
     AdminResponse::json(400, serde_json::json!({ "error": error }).to_string())
+}
+
+/// Lists the conditions of the objects that a query selects: `/conditions?kind=…&namespace=…&name=…`. For Kuma's universal documents, the mesh takes the place of the
+/// namespace.
+fn conditions(query: &str, state: &AdminState) -> Result<AdminResponse, String> {
+    let (mut kind, mut namespace, mut name) = (None, None, None);
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        let value = decode(value).ok_or_else(|| format!("`{part}`: invalid percent-encoding"))?;
+        let field = match key {
+            "kind" => &mut kind,
+            "namespace" => &mut namespace,
+            "name" => &mut name,
+            _ => {
+                let known = "known are kind, namespace and name";
+                return Err(format!("unknown parameter `{key}`; {known}"));
+            }
+        };
+        *field = Some(value);
+    }
+    let fits = |wanted: &Option<String>, found: &str| {
+        wanted.as_deref().is_none_or(|wanted| wanted == found)
+    };
+    let page = ReportedPage::new(&state.snapshots.latest(), |key| {
+        let space = key.namespace();
+        fits(&kind, key.kind.name())
+            && fits(&namespace, space.mesh().unwrap_or(space))
+            && fits(&name, &key.name.name)
+    });
+    let text = serde_json::to_string(&page).map_err(|error| error.to_string())?;
+    Ok(AdminResponse::json(200, text))
 }
 
 /// Explains the request that a query describes, with the configuration in effect.

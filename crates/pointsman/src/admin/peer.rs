@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use pointsman_wire::client::ClientState;
-use pointsman_wire::server::{ProxyStatus, Server};
+use pointsman_wire::server::{EFFECT_BUCKETS, EffectHistogram, ProxyStatus, Server};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -48,6 +48,12 @@ fn of_server(server: &Server) -> String {
         "Resources that connected proxies can't use, counted once per proxy.",
         rejected.sum::<usize>() as f64,
     );
+    gauge(
+        "pointsman_xds_pending_routes",
+        "Routes and policies that are not known to be in effect on all proxies that serve them.",
+        server.pending_routes() as f64,
+    );
+    histogram(&mut out, &server.effect_histogram());
     series(
         &mut out,
         "pointsman_xds_refused_subscriptions_total",
@@ -108,8 +114,16 @@ fn proxy(proxy: &ProxyStatus) -> Value {
         "bytesSent": proxy.bytes,
         "rejected": rejected.collect::<Vec<Value>>(),
         "problems": proxy.problems,
+        "lastError": last_error(proxy),
         "reportsApplied": proxy.reports_applied,
     })
+}
+
+/// The problem that matters most: a resource that it can't use, or else the first of the others.
+fn last_error(proxy: &ProxyStatus) -> Option<String> {
+    let mut rejected = proxy.rejected.iter();
+    let rejected = rejected.next().map(|(name, why)| format!("{name}: {why}"));
+    rejected.or_else(|| proxy.problems.first().cloned())
 }
 
 fn of_client(state: &ClientState) -> String {
@@ -150,6 +164,21 @@ fn of_client(state: &ClientState) -> String {
         state.failures as f64,
     );
     out
+}
+
+fn histogram(out: &mut String, histogram: &EffectHistogram) {
+    let name = "pointsman_xds_effect_seconds";
+    let help =
+        "Time from a change of a route or policy to its effect on all proxies that serve it.";
+    let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n");
+    let mut total = 0;
+    let bounds = EFFECT_BUCKETS.iter().map(ToString::to_string);
+    for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(histogram.counts) {
+        total += count;
+        let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {total}");
+    }
+    let sum = histogram.sum.as_secs_f64();
+    let _ = write!(out, "{name}_sum {sum}\n{name}_count {total}\n");
 }
 
 fn series(out: &mut String, name: &str, kind: &str, help: &str, value: f64) {

@@ -48,7 +48,7 @@ impl Address {
 }
 
 impl Address {
-    fn at(&self, port: u16) -> SocketAddr {
+    pub fn at(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.ip, port)
     }
 }
@@ -196,7 +196,7 @@ impl Setup {
 /// True if control plane and data plane are separate processes.
 pub const SPLIT: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"e2e_split");
 
-const BINARY: &str = env!("CARGO_BIN_EXE_pointsman");
+pub const BINARY: &str = env!("CARGO_BIN_EXE_pointsman");
 pub const XDS: u16 = 15010;
 pub const CONTROLLER_ADMIN: u16 = 15001;
 
@@ -337,7 +337,7 @@ impl Gateway {
 }
 
 /// Requests a page of an admin server; `None` if it does not respond.
-async fn ask_page(address: SocketAddr, target: &str) -> Option<Response> {
+pub async fn ask_page(address: SocketAddr, target: &str) -> Option<Response> {
     let ask = get(target).host("localhost").header("Connection", "close");
     let mut client = Http1::try_connect(address).await.ok()?;
     client.send(ask.bytes()).await;

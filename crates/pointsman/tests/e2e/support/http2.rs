@@ -133,10 +133,15 @@ pub async fn finish(response: ResponseFuture) -> Result<Response, h2::Error> {
 
 /// Encodes a gRPC message.
 pub fn message(text: &str) -> Bytes {
+    frame(text.as_bytes())
+}
+
+/// The same for a message that is not text.
+pub fn frame(bytes: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(0);
-    frame.put_u32(u32::try_from(text.len()).expect("short"));
-    frame.put_slice(text.as_bytes());
+    frame.put_u32(u32::try_from(bytes.len()).expect("short"));
+    frame.put_slice(bytes);
     frame.freeze()
 }
 
@@ -163,13 +168,18 @@ impl Messages {
 
     /// Returns the next message, or `None` at the end.
     pub async fn next(&mut self) -> Option<String> {
+        let bytes = self.next_bytes().await?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The same for messages that are not text.
+    pub async fn next_bytes(&mut self) -> Option<Bytes> {
         loop {
             if self.ahead.len() >= 5 {
                 let length = (&self.ahead[1..5]).get_u32() as usize;
                 if self.ahead.len() >= 5 + length {
                     self.ahead.advance(5);
-                    let text = self.ahead.split_to(length);
-                    return Some(String::from_utf8_lossy(&text).into_owned());
+                    return Some(self.ahead.split_to(length).freeze());
                 }
             }
             let data = within("data", self.body.data()).await?.expect("data");

@@ -1,0 +1,162 @@
+//! The command `status`: lists the proxies that are connected to a controller.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::cli::{Format, StatusArgs};
+use crate::output::{self, Paint, Style};
+
+/// Time limit for a request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Widest column: longer texts are not cut, but do not widen the others.
+const MAX_WIDTH: usize = 60;
+
+/// The page `/proxies`. Fields that this version does not know are printed as JSON and YAML.
+#[derive(Deserialize, Serialize)]
+struct ProxiesPage {
+    proxies: Vec<Value>,
+}
+
+/// A connected proxy, as far as the table shows it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ProxyRow {
+    name: String,
+    identities: Vec<String>,
+    address: String,
+    software: String,
+    version: Option<u64>,
+    target_version: u64,
+    lag_seconds: Option<f64>,
+    resources: usize,
+    last_error: Option<String>,
+}
+
+/// Runs `status`.
+pub fn run(arguments: &StatusArgs) -> Result<ExitCode> {
+    let page: ProxiesPage = arguments.server.json("/proxies", TIMEOUT)?;
+    match arguments.output {
+        Format::Text => {
+            let rows = page.proxies.into_iter().map(serde_json::from_value);
+            let rows: Vec<ProxyRow> = rows.collect::<Result<_, _>>()?;
+            output::print(&table(&rows, &Paint::new()))?;
+        }
+        format => output::structured(format, &page)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const HEADINGS: [&str; 8] = [
+    "NAME",
+    "IDENTITY",
+    "ADDRESS",
+    "SOFTWARE",
+    "VERSION",
+    "LAG",
+    "RESOURCES",
+    "LAST ERROR",
+];
+
+fn table(proxies: &[ProxyRow], paint: &Paint) -> String {
+    if proxies.is_empty() {
+        return "no proxy is connected\n".to_owned();
+    }
+    let rows: Vec<[String; 8]> = proxies.iter().map(cells).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        let widest = cells.filter(|width| *width <= MAX_WIDTH).max();
+        widest.unwrap_or(0).max(HEADINGS[column].len())
+    };
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let line = |cells: &[String; 8]| {
+        let padded = cells
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut out = paint.paint(Style::Strong, &line(&HEADINGS.map(str::to_owned))) + "\n";
+    for (row, proxy) in rows.iter().zip(proxies) {
+        let style = match (&proxy.last_error, proxy.lag_seconds) {
+            (Some(_), _) => Some(Style::Bad),
+            (None, Some(_)) => Some(Style::Warn),
+            (None, None) => None,
+        };
+        let text = line(row);
+        out += &style.map_or(text.clone(), |style| paint.paint(style, &text));
+        out.push('\n');
+    }
+    out
+}
+
+fn cells(proxy: &ProxyRow) -> [String; 8] {
+    let version = proxy
+        .version
+        .map_or("none".to_owned(), |version| version.to_string());
+    [
+        proxy.name.clone(),
+        match proxy.identities.is_empty() {
+            true => "-".to_owned(),
+            false => proxy.identities.join(","),
+        },
+        proxy.address.clone(),
+        proxy.software.clone(),
+        match proxy.lag_seconds {
+            Some(_) => format!("{version} of {}", proxy.target_version),
+            None => version,
+        },
+        proxy
+            .lag_seconds
+            .map_or("-".to_owned(), |lag| format!("{lag:.1}s")),
+        proxy.resources.to_string(),
+        // An error is text of others, and may have several lines.
+        proxy
+            .last_error
+            .as_deref()
+            .unwrap_or("-")
+            .replace('\n', " "),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy(name: &str) -> ProxyRow {
+        ProxyRow {
+            name: name.to_owned(),
+            identities: Vec::new(),
+            address: "127.0.0.1:40000".to_owned(),
+            software: "0.1.0".to_owned(),
+            version: Some(12),
+            target_version: 12,
+            lag_seconds: None,
+            resources: 7,
+            last_error: None,
+        }
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_proxy() {
+        let lagging = ProxyRow {
+            identities: vec!["edge-2.example".to_owned()],
+            version: Some(9),
+            lag_seconds: Some(3.25),
+            last_error: Some("rule/x: unknown\nfilter".to_owned()),
+            ..proxy("edge-2")
+        };
+        let text = table(&[proxy("edge-1"), lagging], &Paint::plain());
+        let expected = "\
+NAME    IDENTITY        ADDRESS          SOFTWARE  VERSION  LAG   RESOURCES  LAST ERROR
+edge-1  -               127.0.0.1:40000  0.1.0     12       -     7          -
+edge-2  edge-2.example  127.0.0.1:40000  0.1.0     9 of 12  3.2s  7          rule/x: unknown filter
+";
+        assert_eq!(text, expected);
+        assert_eq!(table(&[], &Paint::plain()), "no proxy is connected\n");
+    }
+}
