@@ -13,7 +13,7 @@ from contestants import PlainHyper, Pointsman, host_of, path_of
 from machine import LOAD_CORE, Window, load, pinned, resident_kib
 
 ROUTES = 5000
-IDLE = 1000
+IDLE = 3000
 # Endpoint changes per second, and the number of Services that they cycle through.
 CHURN_RATE = 200
 CHURNED = 100
@@ -102,8 +102,20 @@ def rates(cases, contestants, windows, seconds, tools, backend, log):
     return results
 
 
+def settled_kib(pid):
+    """Returns the resident memory once it has not shrunk for two seconds: what a proxy keeps for a while after a request does not belong to an idle connection."""
+    least, since = resident_kib(pid), time.monotonic()
+    end = since + 15
+    while time.monotonic() < min(since + 2, end):
+        time.sleep(0.2)
+        now = resident_kib(pid)
+        if now < least * 0.995:
+            least, since = now, time.monotonic()
+    return resident_kib(pid)
+
+
 def memory(contestants, tools, log):
-    """Measures resident MiB after the first request, and KiB per idle connection."""
+    """Measures resident MiB after the first requests, and KiB per idle connection that has carried one request."""
     results = {}
     for one in contestants:
         row = {}
@@ -111,14 +123,14 @@ def memory(contestants, tools, log):
             # Restarts for each kind, because memory freed by earlier connections would be reused.
             one.stop()
             one.start()
-            fetch(one)
-            before = resident_kib(one.process.pid)
+            for _ in range(20):
+                fetch(one)
+            before = settled_kib(one.process.pid)
             row["idle"] = before / 1024
             holder = subprocess.Popen(pinned(LOAD_CORE, [tools / "load", f"idle-{kind}", f"{one.address}:{port}", IDLE]),
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             opened = holder.stdout.readline().strip() == "open"
-            time.sleep(0.5)
-            row[kind] = (resident_kib(one.process.pid) - before) / IDLE if opened else None
+            row[kind] = (settled_kib(one.process.pid) - before) / IDLE if opened else None
             holder.stdin.close()
             holder.wait()
         results[one.name] = row
