@@ -5,8 +5,8 @@ use std::io;
 use pointsman_binding::bound::Transport;
 
 use crate::proxy::SocketKey;
+use crate::server::thread::BoundSocket;
 use crate::sockets::SocketFactory;
-use crate::worker::thread::BoundSocket;
 
 /// Length of the accept queue.
 const BACKLOG: i32 = 4096;

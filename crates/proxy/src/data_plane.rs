@@ -75,13 +75,11 @@ impl DataPlane {
         }
     }
 
-    /// Assigns addresses and sockets for a change; `tables` include it. Returns changed addresses and changes of the needed backends. Nothing takes effect before
+    /// Assigns addresses and sockets for a change. Returns changed addresses and changes of the needed backends. Nothing takes effect before
     /// [`commit`](Self::commit).
-    pub fn stage(&mut self, delta: &Delta, tables: &Tables) -> Vec<Change> {
+    pub fn stage(&mut self, delta: &Delta) -> Vec<Change> {
         self.changed.record(delta);
         let (mut reports, sockets_changed) = self.placement.apply(delta);
-        let known = |id: &_| tables.backend(id).cloned();
-        self.placement.services.apply_backends(delta, known);
         self.sockets_changed |= sockets_changed;
         if sockets_changed {
             // The address of a listener may be an endpoint of a backend.
@@ -97,7 +95,6 @@ impl DataPlane {
             tables: tables.clone(),
             sockets: self.placement.sockets.clone(),
             pods: services.pods.clone(),
-            implicit: services.implicit.clone(),
             changed: std::mem::take(&mut self.changed),
         });
         let unbound = outcome.unbound.iter();

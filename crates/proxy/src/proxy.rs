@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pointsman_binding::EndpointPolicy;
-use pointsman_binding::bound::{Backend, BackendId, Endpoints, FrontendId, Transport};
+use pointsman_binding::bound::{BackendId, Endpoints, FrontendId, Transport};
 use pointsman_resources::{Name, ObjectKey};
-use pointsman_routing::Tables;
+use pointsman_routing::{FrontendTable, Tables};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::access_log::AccessLog;
@@ -22,11 +22,11 @@ use crate::dns::Resolver;
 use crate::files;
 use crate::metrics::Registry;
 use crate::options::Options;
+use crate::server::thread::{self, Command};
 use crate::sockets::SocketFactory;
 use crate::sync::lock;
 use crate::tls::TlsConfigs;
-use crate::worker::thread::{self, Command};
-use crate::worker::{Capacity, ConfigSnapshot, EndpointSet, WorkerShared};
+use crate::worker::{Capacity, ConfigSnapshot, EndpointSet, UnroutedTables, WorkerShared};
 
 /// Identifies a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,7 +68,7 @@ impl SocketOwner {
     }
 }
 
-/// The complete new configuration.
+/// The complete new configuration. Sockets and Pods are those of this machine, derived from the bound form by its placement.
 #[derive(Debug, Clone, Default)]
 pub struct Update {
     /// Routing tables.
@@ -77,8 +77,6 @@ pub struct Update {
     pub sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
     /// Pods by address, to identify clients.
     pub pods: Arc<HashMap<IpAddr, ObjectKey>>,
-    /// Backends of the mesh parents themselves, for traffic that no route matches.
-    pub implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
     /// Difference from the last update.
     pub changed: Changed,
 }
@@ -197,22 +195,25 @@ impl Proxy {
             });
             state.tables = update.tables.clone();
             state.record_own_names();
-            let current = &state.config;
+            let current = state.config.clone();
             let only_endpoints = !update.changed.beyond_endpoints
                 && !state.has_unbound
                 && Arc::ptr_eq(&current.sockets, &update.sockets)
-                && Arc::ptr_eq(&current.pods, &update.pods)
-                && Arc::ptr_eq(&current.implicit, &update.implicit);
+                && Arc::ptr_eq(&current.pods, &update.pods);
             let changed = Arc::new(update.changed);
             if only_endpoints {
                 state.install_endpoints(changed);
             } else {
                 state.tls.update(&update.tables, &changed);
+                let unrouted = match Arc::ptr_eq(&current.sockets, &update.sockets) {
+                    true => current.unrouted.clone(),
+                    false => Arc::new(unrouted_tables(&update.sockets, &current.unrouted)),
+                };
                 state.config = Arc::new(ConfigSnapshot {
                     tables: update.tables,
                     sockets: update.sockets,
                     pods: update.pods,
-                    implicit: update.implicit,
+                    unrouted,
                     tls: state.tls.usable(),
                 });
                 outcome.unbound = state.install(changed);
@@ -288,7 +289,7 @@ impl MetricsReader {
     /// Renders all metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         let config = lock(&self.state).config.clone();
-        self.registry.render(&config.tables, &config.implicit)
+        self.registry.render(&config.tables)
     }
 }
 
@@ -301,6 +302,25 @@ impl Drop for Proxy {
             let _ = thread.join();
         }
     }
+}
+
+/// Tables of the mesh parents that have a socket. Those of `old` keep their weighted choices and metrics.
+fn unrouted_tables(
+    sockets: &BTreeMap<SocketKey, SocketOwner>,
+    old: &UnroutedTables,
+) -> UnroutedTables {
+    let tables = sockets.iter().filter_map(|(key, owner)| {
+        let SocketOwner::Mesh { parent, port } = owner else {
+            return None;
+        };
+        let backend = BackendId::new(parent.clone(), *port, key.transport);
+        let table = match old.get(&backend) {
+            Some(table) => table.clone(),
+            None => Arc::new(FrontendTable::unrouted(&backend)),
+        };
+        Some((backend, table))
+    });
+    tables.collect()
 }
 
 impl ProxyState {

@@ -29,6 +29,16 @@ pub struct SocketFactory {
 pub struct NetworkNamespace(Arc<File>);
 
 impl SocketFactory {
+    /// Returns whether both create sockets in the same network namespace and with the same mark. Refused addresses are the same for all factories of a process.
+    pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
+        let same_namespace = match (&self.namespace, &other.namespace) {
+            (None, None) => true,
+            (Some(own), Some(other)) => Arc::ptr_eq(&own.0, &other.0),
+            _ => false,
+        };
+        self.mark == other.mark && same_namespace
+    }
+
     /// Sets a mark on all packets (`SO_MARK`) for routing and firewall rules. Requires `CAP_NET_ADMIN`.
     pub fn with_mark(mut self, mark: u32) -> Self {
         self.mark = Some(mark);
@@ -196,6 +206,19 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
+
+    #[test]
+    fn factories_with_another_mark_or_namespace_are_not_equivalent() {
+        let plain = SocketFactory::default();
+        let marked = SocketFactory::default().with_mark(7);
+        assert!(plain.is_equivalent(&SocketFactory::default()));
+        assert!(marked.is_equivalent(&marked.clone()));
+        assert!(!plain.is_equivalent(&marked));
+        let own = NetworkNamespace::open(Path::new("/proc/self/ns/net")).expect("a namespace");
+        let inside = SocketFactory::default().in_namespace(own);
+        assert!(inside.is_equivalent(&inside.clone()));
+        assert!(!plain.is_equivalent(&inside));
+    }
 
     #[tokio::test]
     async fn no_spelling_of_the_admin_servers_address_can_be_connected_to() {

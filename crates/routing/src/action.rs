@@ -239,14 +239,18 @@ impl<'r> Forward<'r> {
         }
     }
 
-    /// Edits the request's header fields, including `host`: first the rule's edits, then the backend's. Fields of the client that an origin may confuse with
-    /// edited ones are removed first.
+    /// Removes fields of the client that an origin may confuse with fields that Pointsman or a filter sets or removes. Call it before
+    /// [`edit_request`](Self::edit_request).
+    pub fn remove_ambiguous<F: Field>(&self, fields: &mut Vec<F>) {
+        let edited = self.filters.map(|filters| &filters.edited);
+        headers::remove_ambiguous(fields, edited);
+    }
+
+    /// Edits the request's header fields, including `host`: first the rule's edits, then the backend's.
     pub fn edit_request<'e, F>(&'e self, fields: &mut Vec<F>)
     where
         F: Field + From<(&'e str, &'e str)>,
     {
-        let edited = self.filters.map(|filters| &filters.edited);
-        headers::remove_ambiguous(fields, edited);
         if let Some(filters) = self.filters {
             headers::apply(&filters.request, fields);
         }

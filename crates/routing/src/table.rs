@@ -4,7 +4,11 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BoundRoute, Frontend, RouteId};
+use pointsman_binding::bound::{
+    BackendId, BackendName, BoundRoute, BoundRule, Dialect, Frontend, FrontendId, Protocol,
+    RouteBinding, RouteId, RouteMeta, Scope, Transport, WeightedBackend,
+};
+use pointsman_resources::Age;
 
 use crate::Set;
 use crate::entry::{Hit, MatchEntry, MissRecorder};
@@ -64,6 +68,72 @@ impl FrontendTable {
             hosts: HostMap::default(),
             routes: Set::default(),
         }
+    }
+
+    /// Creates the table of a mesh parent without routes, all of whose traffic goes to its own endpoints.
+    pub fn unrouted(backend: &BackendId) -> Self {
+        let frontend = Frontend {
+            id: FrontendId::Mesh {
+                parent: backend.object.clone(),
+                port: backend.port,
+                transport: backend.transport,
+                scope: Scope::Everyone,
+            },
+            protocol: match backend.transport {
+                Transport::Tcp => Protocol::Tcp,
+                Transport::Udp => Protocol::Udp,
+            },
+            port: backend.port,
+            hostname: None,
+            tls: None,
+            client_certificate: None,
+            mesh_certificate: None,
+            kind: None,
+            connection_limit: None,
+            cross_mesh: false,
+            closed: None,
+        };
+        let id = RouteId {
+            route: backend.object.clone(),
+            binding: RouteBinding::Mesh(Some(backend.clone())),
+        };
+        let meta = RouteMeta {
+            id: id.clone(),
+            age: Age::InputOrder(0),
+            generation: 0,
+            dialect: Dialect::GatewayApi,
+            hostnames: Vec::new(),
+        };
+        let rule = BoundRule {
+            index: 0,
+            part: 0,
+            name: None,
+            matches: Vec::new(),
+            filters: Vec::new(),
+            backends: vec![WeightedBackend {
+                reference: BackendName {
+                    kind: backend.object.kind.name().into(),
+                    name: backend.object.name.clone(),
+                    port: Some(backend.port),
+                    tags: backend.tags.clone(),
+                },
+                weight: 1,
+                target: Ok(backend.clone()),
+                filters: Vec::new(),
+            }],
+            fault: None,
+            request_timeout: None,
+            backend_timeout: None,
+            retry: None,
+            from: Vec::new(),
+        };
+        let route = BoundRoute::new(meta, vec![Arc::new(rule)]);
+        let mut table = FrontendTable::new(Arc::new(frontend));
+        table.set_route(
+            &id,
+            Some(Arc::new(CompiledRoute::new(Arc::new(route), None))),
+        );
+        table
     }
 
     /// The frontend.

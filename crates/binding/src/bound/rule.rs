@@ -130,6 +130,11 @@ impl BoundRoute {
         }
     }
 
+    /// Returns whether this stands for the absence of routes: the traffic of a mesh parent goes to the parent's own endpoints.
+    pub fn is_unrouted(&self) -> bool {
+        !self.id.route.kind.is_route() && matches!(self.id.binding, RouteBinding::Mesh(_))
+    }
+
     /// Returns whether a rule is Kuma's default, which applies without policies.
     pub fn is_implicit(&self, rule: &BoundRule) -> bool {
         self.dialect == Dialect::Kuma && rule.from.is_empty()

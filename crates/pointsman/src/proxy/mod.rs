@@ -200,7 +200,7 @@ impl ControlLoop {
     fn commit(&mut self, commit: Commit) -> Result<()> {
         let Commit { delta, applied, .. } = commit;
         self.tables.apply(&delta);
-        let mut reports = self.data_plane.stage(&delta, &self.tables);
+        let mut reports = self.data_plane.stage(&delta);
         reports.extend(self.data_plane.commit(&self.tables));
         self.reports.put(reports);
         self.snapshots.publish_tables(self.tables.clone());

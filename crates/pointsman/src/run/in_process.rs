@@ -16,8 +16,8 @@ pub fn lock(data_plane: &Mutex<DataPlane>) -> MutexGuard<'_, DataPlane> {
 }
 
 impl Sink for InProcessSink {
-    fn stage(&mut self, delta: &Delta, tables: &Tables) -> Vec<Change> {
-        lock(&self.0).stage(delta, tables)
+    fn stage(&mut self, delta: &Delta, _: &Tables) -> Vec<Change> {
+        lock(&self.0).stage(delta)
     }
 
     fn commit(&mut self, tables: &Tables) -> Vec<Change> {

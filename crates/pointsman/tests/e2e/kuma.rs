@@ -216,7 +216,7 @@ async fn streams_follow_tcp_routes() {
     assert_eq!(at_edge.exactly(6).await.expect("a greeting"), b"other\n");
 }
 
-/// `resources.connectionLimit` limits concurrent connections.
+/// `resources.connectionLimit` limits concurrent connections. An idle connection makes room, one with a request in progress does not.
 #[tokio::test]
 async fn a_connection_limit_applies_to_its_port() {
     let (client, edge) = (Address::new(), Address::new());
@@ -236,18 +236,25 @@ async fn a_connection_limit_applies_to_its_port() {
     let at = SocketAddr::new(edge.ip, 8080);
     let mut first = Http1::connect(at).await;
     assert_eq!(first.ask(&get("/")).await.backend(), Some("v1"));
-    let second = Http1::connect(at).await.ask(&get("/")).await;
+    let mut second = Http1::connect(at).await;
+    assert_eq!(second.ask(&get("/")).await.backend(), Some("v1"));
+    // It was idle.
+    first.ended().await;
+    second.send("GET / HTTP/1.1\r\n").await;
+    let third = Http1::connect(at).await.ask(&get("/")).await;
     assert_eq!(
-        (second.status, second.reason()),
+        (third.status, third.reason()),
         (503, Some("TooManyConnections"))
     );
+    second.send("host: x\r\n\r\n").await;
+    assert_eq!(second.response().await.backend(), Some("v1"));
     // Another port has its own limit.
     let other = Http1::connect((client.ip, 10001).into())
         .await
         .ask(&get("/"))
         .await;
     assert_eq!(other.backend(), Some("v1"));
-    drop(first);
+    drop(second);
     crate::support::eventually("a free place", || async {
         Http1::connect(at).await.ask(&get("/")).await.status == 200
     })

@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::FrontendId;
@@ -45,7 +46,7 @@ pub(crate) struct ClientConnection {
     /// Counts the connection against the limits of the process.
     pub(crate) admission: Admission,
     /// Counts the connection against the limit of its port, if there is one.
-    pub(crate) _place: Option<ConnectionPermit>,
+    pub(crate) permit: Option<ConnectionPermit>,
     /// Counts the connection in the metrics of its listener.
     pub(crate) open: Option<Open>,
 }
@@ -78,6 +79,26 @@ impl ClientConnection {
         work: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {
         until_closed(&self.socket.closed, alarm, deadline, work).await
+    }
+
+    /// Marks the connection as idle: no byte of a request has arrived. Ready when it has to close to make room for others.
+    pub(crate) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let of_process = self.admission.poll_idle(cx);
+        match &self.permit {
+            None => of_process,
+            Some(permit) => match permit.poll_idle(self.admission.second(), cx) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => of_process,
+            },
+        }
+    }
+
+    /// Marks the connection as busy, so that it is not closed to make room.
+    pub(crate) fn set_busy(&self) {
+        self.admission.set_busy();
+        if let Some(permit) = &self.permit {
+            permit.set_busy();
+        }
     }
 
     /// Returns the scheme of the connection's requests, `http` or `https`.

@@ -16,8 +16,6 @@ pub(crate) enum Frontends<'h> {
     Listeners(&'h Arc<PortTable>),
     /// A single frontend: that of a mesh destination as its source sees it, or of a Gateway's UDP port.
     Single(&'h Arc<FrontendTable>),
-    /// A mesh destination without routes or policies. Traffic goes to its own endpoints.
-    Unrouted(BackendId),
     /// The owner is no longer configured.
     None,
 }
@@ -39,9 +37,11 @@ impl<'h> Frontends<'h> {
                 let source = connection.source(&held.config);
                 let client = source.map(MeshClient::of_pod).unwrap_or_default();
                 let table = tables.mesh(parent, transport, *port, client);
-                let unrouted =
-                    || Frontends::Unrouted(BackendId::new(parent.clone(), *port, transport));
-                Some(table.map_or_else(unrouted, Frontends::Single))
+                let unrouted = || {
+                    let backend = BackendId::new(parent.clone(), *port, transport);
+                    held.config.unrouted.get(&backend)
+                };
+                table.or_else(unrouted).map(Frontends::Single)
             }
         };
         found.unwrap_or(Frontends::None)
@@ -60,7 +60,6 @@ impl<'h> Frontends<'h> {
         match self {
             Frontends::Listeners(_) => self.listener().map(|frontend| frontend.protocol),
             Frontends::Single(table) => Some(table.frontend().protocol),
-            Frontends::Unrouted(_) => Some(Protocol::Tcp),
             Frontends::None => None,
         }
     }

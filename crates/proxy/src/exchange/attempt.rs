@@ -81,7 +81,7 @@ impl Attempt<'_> {
                 pick.record_failure();
                 match error {
                     ConnectError::Timeout => {
-                        if let Some(count) = worker.overload.due("connect-time") {
+                        if let Some(count) = worker.limit_log.due("connect-time") {
                             tracing::info!(limit = "connect-time", endpoint = %pick.address, count, "no connection");
                         }
                     }
@@ -220,7 +220,7 @@ impl Attempt<'_> {
 
     pub(super) fn log_stall(&self, pick: &SelectedEndpoint) {
         let client = self.retry_loop.connection.resolved.client;
-        if let Some(count) = self.retry_loop.worker.overload.due("stall-time") {
+        if let Some(count) = self.retry_loop.worker.limit_log.due("stall-time") {
             tracing::info!(limit = "stall-time", %client, endpoint = %pick.address, count, "a body made no progress");
         }
     }

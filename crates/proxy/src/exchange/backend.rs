@@ -169,7 +169,7 @@ impl UpstreamConnection {
     /// Returns the connection to the pool after a complete exchange, unless either side has to close it.
     pub(crate) fn keep(self, worker: &Worker, pick: &SelectedEndpoint) {
         match self {
-            UpstreamConnection::Http1(connection) => connection.release(worker, pick.upstream()),
+            UpstreamConnection::Http1(connection) => connection.release(worker, pick),
             // The connection is shared by concurrent streams and stays open.
             UpstreamConnection::Http2(_) => {}
         }
@@ -211,6 +211,14 @@ impl<'b> UpstreamResponse<'b> {
         match self {
             UpstreamResponse::Http1(response) => response.next().await,
             UpstreamResponse::Http2(response) => response.next().await,
+        }
+    }
+
+    /// Returns the status of the head received last.
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            UpstreamResponse::Http1(response) => response.responses.head().status(),
+            UpstreamResponse::Http2(response) => response.status(),
         }
     }
 

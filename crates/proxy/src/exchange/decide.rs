@@ -31,12 +31,6 @@ pub(crate) fn decide(
     let table = match Frontends::of(snapshot, &connection.resolved) {
         Frontends::Listeners(port) => listener(port, connection, request.host)?,
         Frontends::Single(table) => table,
-        Frontends::Unrouted(id) => {
-            let plan = snapshot
-                .implicit_plan(worker, &id)
-                .ok_or_else(LocalReply::no_listener)?;
-            return Ok(Decision { plan, matched: 0 });
-        }
         Frontends::None => return Err(LocalReply::no_listener()),
     };
     let Some(hit) = table.lookup(request) else {

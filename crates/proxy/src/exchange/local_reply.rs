@@ -77,7 +77,7 @@ impl LocalReply {
         worker.metrics.count_local_reply(reason);
         tracing::debug!(%client, reason, "answered: {}", self.message);
         if let Some(limit) = self.limit
-            && let Some(count) = worker.overload.due(limit)
+            && let Some(count) = worker.limit_log.due(limit)
         {
             tracing::info!(limit, %client, count, "{}", self.message);
         }

@@ -12,6 +12,7 @@ use super::backend::{UpstreamConnection, UpstreamRequest};
 use super::headers::Headers;
 use crate::http1::Framing;
 use crate::io::task::spawn_within;
+use crate::sockets::SocketFactory;
 use crate::upstream::{Upstream, UpstreamProtocol};
 use crate::worker::{MirrorTarget, Worker};
 
@@ -45,6 +46,7 @@ impl MirrorCopies {
     /// Starts the copies that are due by their mirrors' percentages.
     pub(crate) fn start(
         worker: &Rc<Worker>,
+        sockets: &Rc<SocketFactory>,
         mirrors: &[MirrorTarget],
         upstream_request: &UpstreamRequest<'_>,
         grpc: bool,
@@ -66,6 +68,7 @@ impl MirrorCopies {
                 head: OwnedRequest::new(upstream_request, mirror.hostname.as_deref()),
                 protocol: upstream.protocol(grpc),
                 upstream: upstream.clone(),
+                sockets: sockets.clone(),
                 parts: received,
                 queued_bytes: queued_bytes.clone(),
             };
@@ -171,6 +174,7 @@ struct MirrorTask {
     head: OwnedRequest,
     protocol: UpstreamProtocol,
     upstream: Rc<Upstream>,
+    sockets: Rc<SocketFactory>,
     parts: UnboundedReceiver<BodyPart>,
     queued_bytes: Rc<Cell<usize>>,
 }
@@ -191,7 +195,9 @@ impl MirrorTask {
 
     /// Returns `None` if the copy could not be sent or got no response.
     async fn send(&mut self, worker: &Rc<Worker>) -> Option<()> {
-        let mut pick = self.upstream.select(worker, &[], Instant::now())?;
+        let mut pick = self
+            .upstream
+            .select(worker, &self.sockets, &[], Instant::now())?;
         // A pooled connection may have been closed by the endpoint, and copies are not retried.
         let opened = UpstreamConnection::open(worker, &pick, self.protocol, true).await;
         let mut backend = match opened {

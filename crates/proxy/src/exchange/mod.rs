@@ -189,9 +189,8 @@ async fn finish(
 /// Difference between the port that the listener is bound to and its own port. Redirects name the port that clients connect to.
 fn port_offset(worker: &Worker, connection: &ClientConnection, plan: &RulePlan) -> u16 {
     let bound = connection.resolved.destination.address.port();
-    let own = plan.origin.as_ref().map(|origin| origin.frontend.port);
     let hidden = worker.shared.options.hidden_port_offset;
-    own.map_or(0, |own| visible_offset(bound, own, hidden))
+    visible_offset(bound, plan.origin.frontend.port, hidden)
 }
 
 /// Returns the offset as clients see it: none if a load balancer translates ports.

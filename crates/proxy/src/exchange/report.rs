@@ -15,7 +15,7 @@ use crate::access_log::{LogRecord, LoggedRule};
 use crate::downstream::{ClientConnection, Open, Secured};
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
-use crate::worker::{RulePlan, Worker};
+use crate::worker::{RuleOrigin, RulePlan, Worker};
 
 /// Data for the metrics and the access log entry of an exchange, collected while it runs.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl ExchangeReport {
     ) {
         let duration = self.started.elapsed();
         let status = self.status.unwrap_or(0);
-        let origin = self.plan.as_ref().and_then(|plan| plan.origin.as_ref());
+        let origin = self.plan.as_ref().map(|plan| &plan.origin);
         let response_bytes = self.response_bytes + self.own_bytes;
         let moved = self.request_bytes | response_bytes != 0;
         let at_listener = |listener: &ListenerSeries| {
@@ -173,8 +173,10 @@ impl ExchangeReport {
             }
         };
         if let Some(origin) = origin {
-            origin.series.requests.increment(status);
-            origin.series.latency.observe(duration);
+            if let Some(series) = &origin.series {
+                series.requests.increment(status);
+                series.latency.observe(duration);
+            }
             at_listener(&origin.listener);
         } else if let Some((_, series)) = &self.listener {
             at_listener(series);
@@ -208,14 +210,13 @@ impl ExchangeReport {
             grpc_status: self.grpc_status,
             request_bytes: self.request_bytes,
             response_bytes,
-            rule: origin.map(|origin| {
-                let (route, index) = origin.route.source(&origin.rule);
-                LoggedRule {
+            rule: origin
+                .and_then(RuleOrigin::source)
+                .map(|(route, index)| LoggedRule {
                     route,
                     index,
                     matched: self.matched,
-                }
-            }),
+                }),
             backend: self.backend.as_ref().map(|(upstream, _)| &upstream.id),
             endpoint: self.backend.as_ref().map(|(_, address)| *address),
             upstream: self.upstream,

@@ -169,7 +169,7 @@ impl ResponseForwarder<'_, '_, '_, '_> {
         &mut self,
         upload: &mut Upload<'_, F>,
     ) -> Result<AttemptOutcome, Failure> {
-        let status = self.response.head().status;
+        let status = self.response.status();
         self.report
             .record_response_head(status, self.pick.record_response());
         let timing = &self.timing;

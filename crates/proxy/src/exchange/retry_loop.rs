@@ -21,6 +21,7 @@ use super::response_writer::ResponseWriter;
 use super::source::Source;
 use crate::downstream::ClientConnection;
 use crate::io::deadline::DeadlineTimer;
+use crate::sockets::SocketFactory;
 use crate::upstream::Upstream;
 use crate::worker::{MirrorTarget, RulePlan, Worker};
 
@@ -59,7 +60,13 @@ impl RetryLoop<'_> {
         let grpc = self.plan.grpc || self.request.is_grpc();
         let protocol = self.upstream.protocol(grpc);
 
-        let copies = MirrorCopies::start(self.worker, self.mirrors, &upstream_request, grpc);
+        let copies = MirrorCopies::start(
+            self.worker,
+            self.sockets(),
+            self.mirrors,
+            &upstream_request,
+            grpc,
+        );
         let keeps_alive = if self.request.framing.is_empty() {
             0
         } else {
@@ -76,7 +83,10 @@ impl RetryLoop<'_> {
         let now = self.worker.at(started);
         self.upstream.retry_budget.borrow_mut().record_request(now);
         loop {
-            let Some(mut pick) = self.upstream.select(self.worker, &tried, started) else {
+            let Some(mut pick) = self
+                .upstream
+                .select(self.worker, self.sockets(), &tried, started)
+            else {
                 let message = "no ready endpoint";
                 return Err(LocalReply::new(503, "NoEndpoints", message));
             };
@@ -119,6 +129,11 @@ impl RetryLoop<'_> {
         }
     }
 
+    /// Creates the upstream sockets of the client.
+    fn sockets(&self) -> &Rc<SocketFactory> {
+        &self.connection.socket.upstream_sockets
+    }
+
     /// Returns the head to send to the backend.
     fn upstream_request<'o>(
         &'o self,
@@ -130,6 +145,8 @@ impl RetryLoop<'_> {
         let host = Header::known(&HOST, authority.as_bytes());
         let mut headers = Headers::new(std::iter::once(host).chain(request.headers.iter()));
         headers.remove("expect");
+        // Before Pointsman's own fields are added, which need no check.
+        self.forward.remove_ambiguous(headers.fields_mut());
         forwarded.apply_to(&mut headers, self.connection, request.authority);
         self.forward.edit_request(headers.fields_mut());
         UpstreamRequest {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, Weak};
 
-use pointsman_binding::bound::{Backend, BackendId, FrontendId, Scope};
+use pointsman_binding::bound::{BackendId, FrontendId, Scope};
 use pointsman_resources::{Kind, ObjectKey};
 use pointsman_routing::Tables;
 
@@ -187,12 +187,8 @@ impl Registry {
         }
     }
 
-    /// Renders the metrics of all objects in these tables, and of mesh parents without routes, in Prometheus' text format.
-    pub(crate) fn render(
-        &self,
-        tables: &Tables,
-        implicit: &HashMap<BackendId, Arc<Backend>>,
-    ) -> String {
+    /// Renders the metrics of all objects in these tables in Prometheus' text format.
+    pub(crate) fn render(&self, tables: &Tables) -> String {
         let workers: Vec<Arc<WorkerStores>> = lock(&self.workers).values().cloned().collect();
         let mut text = Exposition::default();
         process_families(&mut text, workers.len());
@@ -211,7 +207,7 @@ impl Registry {
         );
 
         let stores = workers.iter().map(|worker| &worker.listeners);
-        let known = |id: &FrontendId| tables.frontend(id).is_some() || is_implicit(id, implicit);
+        let known = |id: &FrontendId| tables.frontend(id).is_some() || is_mesh_parent(id, tables);
         families(&mut text, series::LISTENER, stores, known, listener_labels);
 
         let names = rule_names(tables);
@@ -226,7 +222,7 @@ impl Registry {
         );
 
         let stores = workers.iter().map(|worker| &worker.backends);
-        let known = |id: &BackendId| tables.backend(id).is_some() || implicit.contains_key(id);
+        let known = |id: &BackendId| tables.backend(id).is_some();
         families(&mut text, series::BACKEND, stores, known, backend_labels);
         text.finish()
     }
@@ -285,15 +281,18 @@ fn families<'w, K: Eq + Hash + Clone + Ord + 'w, S: Default + 'w>(
     text.add_table(table, &objects);
 }
 
-/// Reports whether a frontend is that of a mesh parent without routes.
-fn is_implicit(id: &FrontendId, implicit: &HashMap<BackendId, Arc<Backend>>) -> bool {
+/// Reports whether a frontend is that of a mesh parent which clients reach without routes.
+fn is_mesh_parent(id: &FrontendId, tables: &Tables) -> bool {
     match id {
         FrontendId::Mesh {
             parent,
             port,
             transport,
             scope: Scope::Everyone,
-        } => implicit.contains_key(&BackendId::new(parent.clone(), *port, *transport)),
+        } => {
+            let own = BackendId::new(parent.clone(), *port, *transport);
+            tables.backend(&own).is_some()
+        }
         _ => false,
     }
 }

@@ -117,7 +117,7 @@ fn tables() -> Tables {
 }
 
 fn render(registry: &Registry, tables: &Tables) -> String {
-    registry.render(tables, &HashMap::new())
+    registry.render(tables)
 }
 
 /// Returns the samples of a metric.
@@ -318,6 +318,7 @@ fn listener_sets_and_mesh_ports_have_distinct_labels() {
         frontends: [&set, &consumer]
             .map(|id| (id.clone(), Some(frontend(id))))
             .to_vec(),
+        backends: vec![(cart(), Some(backend(&cart())))],
         ..Delta::default()
     });
     let registry = Registry::default();
@@ -326,7 +327,7 @@ fn listener_sets_and_mesh_ports_have_distinct_labels() {
         worker.listener(id).connections.increment();
     }
     // The last one is not in the tables; it is rendered because its Service exists.
-    let text = registry.render(&tables, &HashMap::from([(cart(), backend(&cart()))]));
+    let text = render(&registry, &tables);
     let of = r#"kind="Service",namespace="shop",name="cart",port="8080",transport="TCP""#;
     let name = "pointsman_listener_connections_total";
     let wanted = [

@@ -1,11 +1,11 @@
-//! Services with an address on this machine, their own backends, and the Pods that call them.
+//! Services with an address on this machine, the backends that they need, and the Pods that call them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, BackendId, ServiceAddresses};
-use pointsman_binding::{Change, Delta};
+use pointsman_binding::Change;
+use pointsman_binding::bound::{BackendId, ServiceAddresses};
 use pointsman_resources::ObjectKey;
 
 use super::addresses;
@@ -21,13 +21,9 @@ pub(crate) struct LocalServices {
     here: HashMap<IpAddr, bool>,
     /// Backends of the ports in `services`.
     needed: BTreeSet<BackendId>,
-    /// Needed backends that have not been received yet.
-    missing: BTreeSet<BackendId>,
     pods_by_name: BTreeMap<ObjectKey, IpAddr>,
     /// Pods by address.
     pub(crate) pods: Arc<HashMap<IpAddr, ObjectKey>>,
-    /// Backends of Services for traffic that no route matches.
-    pub(crate) implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
 }
 
 impl LocalServices {
@@ -117,44 +113,10 @@ impl LocalServices {
         let needed: BTreeSet<BackendId> = ids.collect();
         let removed: Vec<BackendId> = self.needed.difference(&needed).cloned().collect();
         let new: Vec<BackendId> = needed.difference(&self.needed).cloned().collect();
-        if !removed.is_empty() {
-            let implicit = Arc::make_mut(&mut self.implicit);
-            for id in &removed {
-                implicit.remove(id);
-                self.missing.remove(id);
-            }
-        }
-        self.missing.extend(new.iter().cloned());
         self.needed = needed;
         let removed = removed.into_iter().map(|id| Change::Need(id, false));
         removed
             .chain(new.into_iter().map(|id| Change::Need(id, true)))
             .collect()
-    }
-
-    /// Stores changed backends that are needed, and backends that became needed and are known because a route uses them.
-    pub(crate) fn apply_backends(
-        &mut self,
-        delta: &Delta,
-        known: impl Fn(&BackendId) -> Option<Arc<Backend>>,
-    ) {
-        for (id, backend) in &delta.backends {
-            if self.needed.contains(id) {
-                let implicit = Arc::make_mut(&mut self.implicit);
-                match backend {
-                    Some(backend) => drop(implicit.insert(id.clone(), backend.clone())),
-                    None => drop(implicit.remove(id)),
-                }
-                self.missing.remove(id);
-            }
-        }
-        let implicit = &mut self.implicit;
-        self.missing.retain(|id| match known(id) {
-            Some(backend) => {
-                Arc::make_mut(implicit).insert(id.clone(), backend);
-                false
-            }
-            None => true,
-        });
     }
 }

@@ -18,7 +18,6 @@ use crate::downstream::{ClientConnection, Frontends, Open, ResolvedConnection, S
 use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
 use crate::io::task::spawn_within;
-use crate::worker::port_connections::ConnectionPermit;
 use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
 /// Pause after an error of `accept`, for example if file descriptors have run out.
@@ -31,7 +30,7 @@ const TLS_BYTES: usize = 2048;
 const STREAM_BYTES: usize = 8192;
 
 /// Accepts connections until the socket is closed.
-pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: TcpListener) {
+pub(super) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: TcpListener) {
     let mut is_paused = false;
     loop {
         let mut place = socket.closed.waiter();
@@ -78,7 +77,7 @@ async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, pe
         let held = worker.pin_snapshot();
         let resolved = ResolvedConnection::accepted(&held.config, socket, peer);
         let frontends = Frontends::of(&held, &resolved);
-        return overload::turn_away(worker, &frontends, stream, peer, "connections");
+        return overload::refuse(worker, &frontends, stream, peer, "connections");
     };
     let _ = stream.set_nodelay(true);
     if proxy_protocol::is_expected(worker, peer) {
@@ -88,11 +87,11 @@ async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, pe
         ));
         return;
     }
-    begin(worker, socket, stream, peer, admission);
+    begin(worker, socket, stream, peer, admission).await;
 }
 
 /// Resolves an admitted connection and starts its task.
-pub(super) fn begin(
+pub(super) async fn begin(
     worker: &Rc<Worker>,
     socket: &Rc<Socket>,
     stream: TcpStream,
@@ -102,14 +101,14 @@ pub(super) fn begin(
     let held = worker.pin_snapshot();
     let resolved = ResolvedConnection::accepted(&held.config, socket, client);
     let frontends = Frontends::of(&held, &resolved);
-    let place = match frontends.connection_limit() {
+    let permit = match frontends.connection_limit() {
         None => None,
-        Some(limit) => match ConnectionPermit::try_acquire(&socket.connections, limit) {
-            Some(place) => Some(place),
-            // The limit of a MeshGateway.
+        // The limit of a MeshGateway.
+        Some(limit) => match socket.acquire_permit(worker, limit).await {
+            Some(permit) => Some(permit),
             None => {
                 let limit = "connectionLimit";
-                return overload::turn_away(worker, &frontends, stream, client, limit);
+                return overload::refuse(worker, &frontends, stream, client, limit);
             }
         },
     };
@@ -122,7 +121,7 @@ pub(super) fn begin(
         trusted: networks.iter().any(|network| network.contains(address)),
         secured: Secured::Open,
         admission,
-        _place: place,
+        permit,
         open: None,
     };
     serve(worker, &held, &frontends, connection, stream);

@@ -1,7 +1,8 @@
 //! Serves HTTP/1 connections: consecutive requests.
 //!
-//! A connection is idle or busy. The state for requests, mainly the future of an exchange, is in a box that exists while the connection is busy. Idle
-//! connections therefore take little memory, and small requests do not pay for an allocation each.
+//! A connection is idle or busy. The state for requests, mainly the future of an exchange, is in a box that is freed when the connection becomes idle. If
+//! requests follow each other quickly, the box is kept between them, because it costs as much as a small request. A client that opens thousands of connections
+//! and sends one request on each therefore never uses more than a few boxes.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -27,7 +28,7 @@ use crate::io::stream::{PrefixedStream, ReadHalf, WriteHalf, unsplit};
 use crate::io::task::{assert_size, spawn_within};
 use crate::worker::Worker;
 
-/// Time without a request after which a busy connection becomes idle.
+/// Time without a request after which a connection whose requests follow each other quickly becomes idle. Other connections become idle after each response.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Bound for the size of an idle connection's future.
@@ -101,9 +102,9 @@ async fn serve(mut connection: Box<AcceptedConnection>) {
 fn boxed(
     link: &mut Link<'_>,
     buffer: Buffer,
-    first: bool,
+    pace: Pace,
 ) -> Pin<Box<impl Future<Output = Paused>>> {
-    let busy = busy(link, buffer, first);
+    let busy = busy(link, buffer, pace);
     assert_size::<BUSY_BYTES, _>(&busy);
     Box::pin(busy)
 }
@@ -116,6 +117,17 @@ struct Link<'l> {
     reader: &'l mut ReadHalf,
     writer: &'l mut WriteHalf,
     alarm: DeadlineTimer,
+}
+
+/// How the requests of a connection follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// No request has been received yet.
+    First,
+    /// The last request was long ago, or was the first.
+    Slow,
+    /// The last request was less than [`PAUSE`] ago.
+    Quick,
 }
 
 /// Result of waiting for a request.
@@ -132,8 +144,9 @@ impl Link<'_> {
     async fn serve(&mut self) -> Ended {
         let limits = self.worker.limits();
         let mut patience = limits.head_time;
-        let mut first = true;
+        let mut pace = Pace::First;
         loop {
+            let waiting_since = Instant::now();
             let buffer = match self.wait(patience).await {
                 Waited::Came(buffer) => buffer,
                 Waited::Ended => return Ended::Closed,
@@ -143,7 +156,10 @@ impl Link<'_> {
                     return Ended::Closed;
                 }
             };
-            match boxed(self, buffer, first).await {
+            if pace != Pace::First && waiting_since.elapsed() < PAUSE {
+                pace = Pace::Quick;
+            }
+            match boxed(self, buffer, pace).await {
                 Paused::Idle => {}
                 Paused::Ended(ended) => return ended,
                 Paused::LastResponse => {
@@ -151,15 +167,17 @@ impl Link<'_> {
                     return Ended::Closed;
                 }
             }
-            first = false;
-            patience = limits.idle_time.saturating_sub(PAUSE);
+            patience = match pace {
+                Pace::Quick => limits.idle_time.saturating_sub(PAUSE),
+                Pace::First | Pace::Slow => limits.idle_time,
+            };
+            pace = Pace::Slow;
         }
     }
 
     /// Waits for the first bytes of a request, without holding a buffer.
     async fn wait(&mut self, patience: Duration) -> Waited {
-        let (reader, closed, admission) =
-            (&mut *self.reader, &mut self.closed, &self.client.admission);
+        let (reader, closed, client) = (&mut *self.reader, &mut self.closed, self.client);
         // Pinned and borrowed below, because a future stores its arguments twice.
         let came = pin!(poll_fn(|cx| {
             let mut buffer = self.worker.buffers.acquire();
@@ -167,7 +185,7 @@ impl Link<'_> {
                 Poll::Ready(Ok(1..)) => Poll::Ready(Waited::Came(buffer)),
                 Poll::Ready(_) => Poll::Ready(Waited::Ended),
                 // Another connection needs the slot, and no request has arrived.
-                Poll::Pending if admission.poll_idle(cx).is_ready() && reader.is_drained() => {
+                Poll::Pending if client.poll_idle(cx).is_ready() && reader.is_drained() => {
                     Poll::Ready(Waited::Ended)
                 }
                 // After the listener was closed, no further requests are accepted.
@@ -177,7 +195,7 @@ impl Link<'_> {
         let came = self.alarm.timeout(patience, came).await;
         // A connection that becomes idle after a pause counts as idle since the start of the pause.
         if came.is_ok() {
-            admission.set_busy();
+            client.set_busy();
         }
         came.unwrap_or(Waited::Elapsed)
     }
@@ -192,16 +210,17 @@ enum Ended {
 
 /// Outcome of a busy period.
 enum Paused {
-    /// No request has come for a while.
+    /// All requests were answered.
     Idle,
     /// A response was sent after which the connection is closed.
     LastResponse,
     Ended(Ended),
 }
 
-/// Serves requests until there has been none for a while.
-async fn busy(link: &mut Link<'_>, mut buffer: Buffer, mut first: bool) -> Paused {
+/// Serves requests until the connection becomes idle.
+async fn busy(link: &mut Link<'_>, mut buffer: Buffer, pace: Pace) -> Paused {
     let limits = link.worker.limits();
+    let mut first = pace == Pace::First;
     let mut requests = Requests {
         reader: RequestReader::new(limits.for_requests()),
         head: Vec::new(),
@@ -225,6 +244,9 @@ async fn busy(link: &mut Link<'_>, mut buffer: Buffer, mut first: bool) -> Pause
         }
         if buffer.is_empty() {
             drop(buffer);
+            if pace != Pace::Quick {
+                return Paused::Idle;
+            }
             buffer = match link.wait(PAUSE.min(limits.idle_time)).await {
                 Waited::Came(buffer) => buffer,
                 Waited::Ended => return Paused::Ended(Ended::Closed),

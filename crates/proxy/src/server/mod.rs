@@ -1,4 +1,4 @@
-//! Accepts connections and datagrams, detects protocols, and serves them.
+//! Serving of listening sockets: [`thread`] runs a worker and its sockets, `accept` admits connections and detects their protocol, and each protocol has a module.
 
 mod accept;
 mod http1;
@@ -8,9 +8,6 @@ mod proxy_protocol;
 mod report;
 mod stream;
 mod stream_route;
+pub(crate) mod thread;
 mod tls;
 mod udp;
-
-pub(crate) use accept::accept;
-pub(crate) use overload::Overload;
-pub(crate) use udp::datagrams;

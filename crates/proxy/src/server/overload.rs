@@ -1,9 +1,7 @@
-//! Rejection of connections over a limit, with an HTTP response where possible.
+//! Refusal of connections beyond a limit: HTTP clients get a 503, all others are disconnected.
 
-use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::Protocol;
 use tokio::net::TcpStream;
@@ -14,83 +12,36 @@ use crate::io::lingering_close::lingering_close;
 use crate::io::stream::split;
 use crate::worker::Worker;
 
-/// Response on HTTP listeners.
-const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\
+/// The response to HTTP clients.
+const RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\
     connection: close\r\nx-pointsman-reason: TooManyConnections\r\n\r\ntoo many connections\n";
 
-/// Maximum number of concurrent lingering closes; further connections are closed immediately. They count against the reserve of files.
-const LINGERING: usize = 32;
+/// Maximum number of refused connections per worker that linger at once; further ones are closed without a response. They count against the reserve of files.
+const MAX_LINGERING: usize = 32;
 
-/// Minimum interval between log messages about the same limit.
-const SAID: Duration = Duration::from_secs(1);
+/// A lingering connection, counted until dropped.
+struct LingeringPermit(Rc<Worker>);
 
-/// Recently exceeded limits.
-#[derive(Debug, Default)]
-pub(crate) struct Overload {
-    lingering: Cell<usize>,
-    said: RefCell<Vec<Said>>,
-}
-
-/// A limit that was logged, and the number of times it was exceeded since.
-#[derive(Debug)]
-struct Said {
-    limit: &'static str,
-    at: Instant,
-    unsaid: u64,
-}
-
-impl Overload {
-    /// Counts an exceeded limit. If a log message is due, returns the count since the last one.
-    pub(crate) fn due(&self, limit: &'static str) -> Option<u64> {
-        let now = Instant::now();
-        let mut all = self.said.borrow_mut();
-        let Some(said) = all.iter_mut().find(|said| said.limit == limit) else {
-            all.push(Said {
-                limit,
-                at: now,
-                unsaid: 0,
-            });
-            return Some(1);
-        };
-        said.unsaid += 1;
-        if now.duration_since(said.at) < SAID {
-            return None;
-        }
-        said.at = now;
-        Some(std::mem::take(&mut said.unsaid))
-    }
-
-    /// Counts and logs a connection rejected because of a limit.
-    pub(crate) fn note(&self, limit: &'static str, client: SocketAddr) {
-        if let Some(count) = self.due(limit) {
-            tracing::warn!(limit, %client, count, "turned away: over the limit");
-        }
-    }
-}
-
-/// Counts a lingering close.
-struct Lingering(Rc<Worker>);
-
-impl Lingering {
-    fn new(worker: &Rc<Worker>) -> Option<Self> {
-        let lingering = &worker.overload.lingering;
-        if lingering.get() >= LINGERING {
+impl LingeringPermit {
+    fn try_acquire(worker: &Rc<Worker>) -> Option<Self> {
+        let lingering = &worker.lingering_refusals;
+        if lingering.get() >= MAX_LINGERING {
             return None;
         }
         lingering.set(lingering.get() + 1);
-        Some(Lingering(worker.clone()))
+        Some(LingeringPermit(worker.clone()))
     }
 }
 
-impl Drop for Lingering {
+impl Drop for LingeringPermit {
     fn drop(&mut self) {
-        let lingering = &self.0.overload.lingering;
+        let lingering = &self.0.lingering_refusals;
         lingering.set(lingering.get() - 1);
     }
 }
 
-/// Closes a connection that exceeds the limit of this name.
-pub(crate) fn turn_away(
+/// Refuses a connection that exceeds a limit, and closes it.
+pub(super) fn refuse(
     worker: &Rc<Worker>,
     frontends: &Frontends<'_>,
     stream: TcpStream,
@@ -100,36 +51,18 @@ pub(crate) fn turn_away(
     worker
         .metrics
         .count_refused_connection("TooManyConnections");
-    worker.overload.note(limit, client);
+    worker.limit_log.record_refusal(limit, client);
     let http = frontends.protocol() == Some(Protocol::Http) && !frontends.requires_mesh_mtls();
-    let Some(lingering) = Lingering::new(worker).filter(|_| http) else {
+    let Some(permit) = LingeringPermit::try_acquire(worker).filter(|_| http) else {
         return;
     };
-    // The send buffer of a new socket always has room for this.
-    if !matches!(stream.try_write(ANSWER), Ok(count) if count == ANSWER.len()) {
+    // The send buffer of a new socket is large enough.
+    if !matches!(stream.try_write(RESPONSE), Ok(count) if count == RESPONSE.len()) {
         return;
     }
     spawn_local(async move {
         let (mut reader, mut writer) = split(stream);
         lingering_close(&mut reader, &mut writer).await;
-        drop(lingering);
+        drop(permit);
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_limit_is_named_once_a_second_with_how_many_went_beyond_it() {
-        let overload = Overload::default();
-        assert_eq!(overload.due("headers"), Some(1));
-        assert_eq!(overload.due("uri-bytes"), Some(1), "each has its own turn");
-        assert_eq!(overload.due("headers"), None);
-        assert_eq!(overload.due("headers"), None);
-        for said in overload.said.borrow_mut().iter_mut() {
-            said.at -= SAID;
-        }
-        assert_eq!(overload.due("headers"), Some(3));
-    }
 }

@@ -42,7 +42,7 @@ pub(super) async fn serve(
     let error = match header {
         Ok(Ok(Some(header))) => {
             let client = header.source.unwrap_or(peer);
-            return begin(&worker, &socket, stream, client, admission);
+            return begin(&worker, &socket, stream, client, admission).await;
         }
         // Nothing was sent: a health check, or the listener was closed.
         Ok(Ok(None)) => return,
@@ -50,7 +50,7 @@ pub(super) async fn serve(
         Err(_) => "the PROXY protocol header took too long (limit head-time)".to_owned(),
     };
     worker.metrics.count_refused_connection("ProxyProtocol");
-    if let Some(count) = worker.overload.due("proxy-protocol") {
+    if let Some(count) = worker.limit_log.due("proxy-protocol") {
         tracing::warn!(%peer, count, "connection closed: {error}");
     }
 }

@@ -12,7 +12,7 @@ use crate::access_log::{LogRecord, LoggedRule};
 use crate::downstream::Open;
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
-use crate::worker::{RulePlan, Worker};
+use crate::worker::{RuleOrigin, RulePlan, Worker};
 
 /// Data for the metrics and the access log entry of a stream or UDP session, collected while it runs.
 #[derive(Debug)]
@@ -123,10 +123,10 @@ impl StreamReport {
         if let Some((upstream, _)) = &self.endpoint {
             upstream.series.requests.increment(self.status);
         }
-        let origin = self.plan.as_ref().and_then(|plan| plan.origin.as_ref());
-        if let Some(origin) = origin {
-            origin.series.requests.increment(self.status);
-            origin.series.latency.observe(duration);
+        let origin = self.plan.as_ref().map(|plan| &plan.origin);
+        if let Some(series) = origin.and_then(|origin| origin.series.as_ref()) {
+            series.requests.increment(self.status);
+            series.latency.observe(duration);
         }
         let Some(log) = &self.worker.log else { return };
         log.write(&LogRecord {
@@ -138,14 +138,13 @@ impl StreamReport {
             authority: self.name.as_deref().map(str::as_bytes),
             request_bytes: self.up.get(),
             response_bytes: self.down.get(),
-            rule: origin.map(|origin| {
-                let (route, index) = origin.route.source(&origin.rule);
-                LoggedRule {
+            rule: origin
+                .and_then(RuleOrigin::source)
+                .map(|(route, index)| LoggedRule {
                     route,
                     index,
                     matched: 0,
-                }
-            }),
+                }),
             backend: self.endpoint.as_ref().map(|(upstream, _)| &upstream.id),
             endpoint: self.endpoint.as_ref().map(|(_, address)| *address),
             retries: self.retries,

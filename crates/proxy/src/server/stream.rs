@@ -53,7 +53,7 @@ pub(crate) async fn serve(
     let mut report = StreamReport::new(&worker, passage.resolved.client, spoken, name);
     report.listener(route.listener);
     let moved = RelayProgress::new();
-    match begin(&worker, route.plan, &mut report).await {
+    match begin(&worker, &passage, route.plan, &mut report).await {
         Ok((pick, far)) => {
             let carried = carry(&worker, near, far, &pick, &moved, &report).await;
             if let Err(error) = carried {
@@ -74,6 +74,7 @@ pub(crate) async fn serve(
 
 async fn begin(
     worker: &Worker,
+    passage: &ClientConnection,
     plan: Result<Rc<RulePlan>, Fault>,
     report: &mut StreamReport,
 ) -> Result<Connected, Fault> {
@@ -81,7 +82,7 @@ async fn begin(
     report.decided(&plan);
     match &plan.fault {
         Some(fault) => Err(fault.clone()),
-        None => connect(worker, &plan, report).await,
+        None => connect(worker, passage, &plan, report).await,
     }
 }
 
@@ -91,6 +92,7 @@ type Connected = (SelectedEndpoint, (RelayEnd, UpstreamFile));
 /// Connects to an endpoint of the selected backend. Tries others on failure.
 async fn connect(
     worker: &Worker,
+    passage: &ClientConnection,
     plan: &RulePlan,
     report: &mut StreamReport,
 ) -> Result<Connected, Fault> {
@@ -99,7 +101,8 @@ async fn connect(
     let mut tried: Vec<SocketAddr> = Vec::new();
     let file = UpstreamFile::new(worker);
     loop {
-        let Some(mut pick) = upstream.select(worker, &tried, Instant::now()) else {
+        let sockets = &passage.socket.upstream_sockets;
+        let Some(mut pick) = upstream.select(worker, sockets, &tried, Instant::now()) else {
             return Err(fault(503, FaultReason::NoEndpoints, "no ready endpoint"));
         };
         report.endpoint(upstream, pick.address);

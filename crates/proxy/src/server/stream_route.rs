@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, Fault, FaultReason, FrontendId, Scope};
+use pointsman_binding::bound::{Fault, FaultReason, FrontendId};
 use pointsman_routing::FrontendTable;
 
 use crate::downstream::{Frontends, ResolvedConnection};
@@ -30,7 +30,6 @@ impl StreamRoute {
     ) -> Self {
         let table = match (Frontends::of(held, connection), listener) {
             (Frontends::Single(table), _) => Some(table),
-            (Frontends::Unrouted(id), _) => return StreamRoute::unrouted(worker, held, id),
             (_, Some(id)) => held.config.tables.frontend(id),
             (Frontends::Listeners(port), None) => port.listener(None),
             (Frontends::None, None) => None,
@@ -67,22 +66,6 @@ impl StreamRoute {
                 held.listener_series(worker, table.frontend()),
             )),
             plan: hit.map(|hit| held.plan(worker, table.frontend(), &hit)),
-        }
-    }
-
-    /// Traffic to a mesh destination without routes goes to its own endpoints, as if there were no mesh.
-    fn unrouted(worker: &Worker, held: &WorkerSnapshot, id: BackendId) -> Self {
-        let plan = held.implicit_plan(worker, &id);
-        let listener = FrontendId::Mesh {
-            parent: id.object,
-            port: id.port,
-            transport: id.transport,
-            scope: Scope::Everyone,
-        };
-        let series = worker.metrics.listener(&listener);
-        StreamRoute {
-            plan: plan.ok_or_else(|| fault(404, FaultReason::NoListener, "no such port")),
-            listener: Some((listener, series)),
         }
     }
 }

@@ -105,7 +105,7 @@ async fn begin(
             return None;
         }
         Err(_) => {
-            if let Some(count) = worker.overload.due("head-time") {
+            if let Some(count) = worker.limit_log.due("head-time") {
                 tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a ClientHello took too long");
             }
             worker.metrics.count_refused_connection("HandshakeTimeout");
@@ -174,9 +174,7 @@ async fn read_client_hello(
         match buffer.poll_fill(Pin::new(&mut *stream), 0, cx) {
             Poll::Ready(Ok(1..)) => Poll::Ready(Some(buffer)),
             Poll::Ready(_) => Poll::Ready(None),
-            Poll::Pending
-                if passage.admission.poll_idle(cx).is_ready() && has_nothing_to_read(stream) =>
-            {
+            Poll::Pending if passage.poll_idle(cx).is_ready() && has_nothing_to_read(stream) => {
                 Poll::Ready(None)
             }
             Poll::Pending => place.poll(cx).map(|()| None),
@@ -185,7 +183,7 @@ async fn read_client_hello(
     let Some(mut buffer) = first.await else {
         return Ok(None);
     };
-    passage.admission.set_busy();
+    passage.set_busy();
     drop(place);
     loop {
         let bytes = buffer.filled();
@@ -212,9 +210,7 @@ fn tls_action(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -
     let port = match frontends {
         Frontends::Listeners(port) => port,
         // TLS is terminated at Gateways only.
-        Frontends::Single(_) | Frontends::Unrouted(_) => {
-            return TlsAction::Passthrough { listener: None };
-        }
+        Frontends::Single(_) => return TlsAction::Passthrough { listener: None },
         Frontends::None => return nowhere(false, "NoListener"),
     };
     if let Some(frontend) = frontends.listener().filter(|frontend| frontend.cross_mesh) {
@@ -285,7 +281,7 @@ async fn finish_handshake(
             "HandshakeFailed"
         }
         Err(_) => {
-            if let Some(count) = worker.overload.due("head-time") {
+            if let Some(count) = worker.limit_log.due("head-time") {
                 tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a TLS handshake took too long");
             }
             "HandshakeTimeout"

@@ -68,7 +68,7 @@ struct Session {
 }
 
 /// Serves datagrams until the socket is closed.
-pub(crate) async fn datagrams(worker: Rc<Worker>, socket: Rc<Socket>, listener: UdpSocket) {
+pub(super) async fn serve_datagrams(worker: Rc<Worker>, socket: Rc<Socket>, listener: UdpSocket) {
     let listener = match DatagramSocket::new(listener, socket.key.address.ip()) {
         Ok(listener) => listener,
         Err(error) => {
@@ -165,7 +165,7 @@ impl Session {
         let (worker, client) = (&port.worker, ends.0);
         if port.sessions.borrow().len() >= worker.limits().udp_sessions {
             worker.metrics.count_refused_connection("TooManySessions");
-            worker.overload.note("udp-sessions", client);
+            worker.limit_log.record_refusal("udp-sessions", client);
             return None;
         }
         let Some(admission) = worker.try_admit() else {
@@ -174,7 +174,7 @@ impl Session {
             worker
                 .metrics
                 .count_refused_connection("TooManyConnections");
-            worker.overload.note("connections", client);
+            worker.limit_log.record_refusal("connections", client);
             return None;
         };
         let mut report = StreamReport::new(worker, client, "UDP", None);
@@ -253,10 +253,11 @@ fn choose(
     }
     let (_, target) = plan.select_backend()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
-    let pick = upstream.select(worker, &[], Instant::now());
+    let sockets = &port.socket.upstream_sockets;
+    let pick = upstream.select(worker, sockets, &[], Instant::now());
     let mut pick = pick.ok_or_else(|| fault(503, FaultReason::NoEndpoints, "no ready endpoint"))?;
     report.endpoint(upstream, pick.address);
-    match upstream.sockets.connect_udp(pick.address) {
+    match sockets.connect_udp(pick.address) {
         Ok(socket) => Ok((pick, socket)),
         Err(error) => {
             pick.record_failure();

@@ -12,6 +12,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::{SelectedEndpoint, Upstream};
 use crate::io::stream::{PrefixedStream, ReadHalf, WriteHalf, split, split_tls};
+use crate::sockets::SocketFactory;
 use crate::tls::BackendConfig;
 use crate::worker::Worker;
 
@@ -60,8 +61,8 @@ impl ConnectError {
 }
 
 /// Connects to an endpoint over TCP.
-pub(crate) async fn tcp(upstream: &Upstream, address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = upstream.sockets.connect(address).await?;
+pub(crate) async fn tcp(sockets: &SocketFactory, address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = sockets.connect(address).await?;
     // Headers and small bodies are written at once, so there is nothing for Nagle's algorithm to collect.
     stream.set_nodelay(true)?;
     Ok(stream)
@@ -99,7 +100,7 @@ pub(crate) async fn byte_stream(
     let settings = upstream.tls(worker).map_err(ConnectError::Fault)?;
     upstream.series.connects.increment();
     let connecting = async {
-        let stream = tcp(upstream, selected.address).await?;
+        let stream = tcp(&selected.sockets, selected.address).await?;
         set_keepalive(&stream)?;
         Ok(match &settings {
             None => split(stream),

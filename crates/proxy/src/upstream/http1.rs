@@ -1,6 +1,5 @@
 //! HTTP/1 connections to endpoints.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ pub(crate) struct Http1Connection {
     pub(crate) out: Vec<u8>,
     /// True if it has carried another request before, so the endpoint may have closed it meanwhile.
     pub(crate) reused: bool,
-    address: SocketAddr,
 }
 
 /// The part of a connection that outlives a request. Its box moves between the pool and requests.
@@ -73,10 +71,10 @@ impl Http1Connection {
         selected: &SelectedEndpoint,
     ) -> Result<Http1Connection, ConnectError> {
         let upstream = selected.upstream();
-        while let Some(idle) = upstream.pool.checkout(selected.address) {
+        while let Some(idle) = upstream.pool.checkout(selected) {
             // Connections with unexpected bytes or a closed read side are dropped.
             if idle.settings_version == upstream.settings_version() && idle.reader.is_reusable() {
-                return Ok(Http1Connection::new(worker, selected, idle, true));
+                return Ok(Http1Connection::new(worker, idle, true));
             }
         }
         // Boxed, because most requests find an idle connection and would still carry this future's size.
@@ -94,7 +92,7 @@ impl Http1Connection {
         upstream.series.connects.increment();
         let file = UpstreamFile::new(worker);
         let connecting = async {
-            let stream = connect::tcp(upstream, selected.address).await?;
+            let stream = connect::tcp(&selected.sockets, selected.address).await?;
             connect::set_keepalive(&stream)?;
             connect::set_user_timeout(&stream, Some(user_timeout(worker.limits())))?;
             Ok(match &tls {
@@ -111,26 +109,21 @@ impl Http1Connection {
             settings_version,
             _counted: ConnectionGuard::new(upstream, file),
         });
-        Ok(Http1Connection::new(worker, selected, link, false))
+        Ok(Http1Connection::new(worker, link, false))
     }
 
-    fn new(
-        worker: &Worker,
-        selected: &SelectedEndpoint,
-        link: Box<PersistentConnection>,
-        reused: bool,
-    ) -> Self {
+    fn new(worker: &Worker, link: Box<PersistentConnection>, reused: bool) -> Self {
         Http1Connection {
             link,
             buffer: worker.buffers.acquire(),
             out: Vec::with_capacity(512),
             reused,
-            address: selected.address,
         }
     }
 
     /// Returns the connection to the pool if it may carry another request.
-    pub(crate) fn release(mut self, worker: &Worker, upstream: &Upstream) {
+    pub(crate) fn release(mut self, worker: &Worker, selected: &SelectedEndpoint) {
+        let upstream = selected.upstream();
         if self.link.settings_version != upstream.settings_version()
             || !self.link.responses.finish(self.buffer.filled())
             || worker.draining.is_notified()
@@ -138,6 +131,6 @@ impl Http1Connection {
             return;
         }
         let max = worker.limits().backend_idle_connections;
-        upstream.pool.checkin(self.address, self.link, max);
+        upstream.pool.checkin(selected, self.link, max);
     }
 }

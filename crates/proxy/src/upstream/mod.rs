@@ -34,10 +34,10 @@ pub(crate) struct Upstream {
     tls: RefCell<Option<Result<Rc<UpstreamTls>, Fault>>>,
     /// Incremented when the protocol or the TLS settings change. Connections of another version get no new requests.
     settings_version: Cell<u64>,
+    /// Start of the worker, to which the load balancer's times are relative.
+    epoch: Instant,
     /// Time of the last request.
     used: Cell<Instant>,
-    /// Creates the sockets of connections.
-    pub(crate) sockets: SocketFactory,
     /// Idle HTTP/1 connections.
     pub(crate) pool: ConnectionPool,
     /// HTTP/2 connections.
@@ -76,8 +76,8 @@ impl Upstream {
             endpoints: RefCell::new(LoadBalancer::new(BalancerPolicy::default())),
             tls: RefCell::new(None),
             settings_version: Cell::new(0),
+            epoch: worker.epoch,
             used: Cell::new(Instant::now()),
-            sockets: worker.shared.options.sockets.clone(),
             pool: ConnectionPool::default(),
             http2: http2::Http2Pool::default(),
             retry_budget: RefCell::new(RetryBudgetTracker::new(backend.retry_budget)),
@@ -129,10 +129,11 @@ impl Upstream {
         self.used.get().elapsed() >= time
     }
 
-    /// Selects an endpoint, preferring those not in `tried`.
+    /// Selects an endpoint, preferring those not in `tried`. `sockets` will create the connection.
     pub(crate) fn select(
         self: &Rc<Self>,
         worker: &Worker,
+        sockets: &Rc<SocketFactory>,
         tried: &[SocketAddr],
         now: Instant,
     ) -> Option<SelectedEndpoint> {
@@ -144,8 +145,8 @@ impl Upstream {
             upstream: self.clone(),
             handle: Some(handle),
             address,
+            sockets: sockets.clone(),
             selected_at: now,
-            epoch: worker.epoch,
         })
     }
 
@@ -210,8 +211,9 @@ pub(crate) struct SelectedEndpoint {
     handle: Option<EndpointHandle>,
     /// Address of the endpoint.
     pub(crate) address: SocketAddr,
+    /// Creates the socket of a new connection.
+    pub(crate) sockets: Rc<SocketFactory>,
     selected_at: Instant,
-    epoch: Instant,
 }
 
 impl SelectedEndpoint {
@@ -237,7 +239,7 @@ impl SelectedEndpoint {
         let elapsed = self.selected_at.elapsed();
         if let Some(handle) = self.handle {
             let mut endpoints = self.upstream.endpoints.borrow_mut();
-            endpoints.record_response(handle, self.epoch.elapsed(), elapsed);
+            endpoints.record_response(handle, self.upstream.epoch.elapsed(), elapsed);
         }
         elapsed
     }
@@ -251,7 +253,7 @@ impl SelectedEndpoint {
         let Some(handle) = self.handle.take() else {
             return;
         };
-        let now = now.saturating_duration_since(self.epoch);
+        let now = now.saturating_duration_since(self.upstream.epoch);
         let ejected = self
             .upstream
             .endpoints

@@ -4,32 +4,20 @@
 //! Near a limit the longest-idle client connections are closed, on any worker.
 
 use std::cell::Cell;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use super::Worker;
-use super::idle::SlotIndex;
+use super::eviction::{Evicted, IdleGroup, IdleSlot, SharedEviction};
 
 /// One in this many files is reserved for upstream connections, so that requests in progress can reach their endpoints.
 const HEADROOM: usize = 16;
 
-/// Time that a new client waits for an idle connection to close. An HTTP/2 connection takes up to a second if its client does not react to the GOAWAY.
-const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Evictions that a new client requests: another client may take the freed slot.
-const ATTEMPTS: usize = 3;
-
 /// Idle time after which upstream connections are closed when files are scarce.
 const UNUSED_AFTER: Duration = Duration::from_secs(1);
-
-/// Value of [`IdleWorker::oldest`] without idle connections.
-const NONE_IDLE: u64 = u64::MAX;
 
 /// The limits and current usage.
 #[derive(Debug)]
@@ -39,38 +27,31 @@ pub(crate) struct Capacity {
     /// Files of client and upstream connections.
     files: AtomicUsize,
     max_files: usize,
-    workers: Box<[IdleWorker]>,
-    /// New clients that wait for an idle connection to close.
-    waiting: AtomicUsize,
-    freed: Notify,
-}
-
-/// A worker's idle connections, as other workers see them. Written with every request, hence on cache lines of its own.
-#[derive(Debug)]
-#[repr(align(128))]
-struct IdleWorker {
-    /// Second since which its longest-idle connection has been idle, relative to the start of the workers.
-    oldest: AtomicU64,
-    /// Requests the worker to close idle connections.
-    close: Notify,
+    eviction: Arc<SharedEviction>,
+    workers: usize,
 }
 
 impl Capacity {
     /// Creates the limits for this number of workers.
     pub(crate) fn new(max_clients: Option<usize>, max_files: usize, workers: usize) -> Self {
-        let worker = || IdleWorker {
-            oldest: AtomicU64::new(NONE_IDLE),
-            close: Notify::new(),
-        };
         Capacity {
             clients: AtomicUsize::new(0),
             max_clients: max_clients.unwrap_or(usize::MAX),
             files: AtomicUsize::new(0),
             max_files,
-            workers: (0..workers).map(|_| worker()).collect(),
-            waiting: AtomicUsize::new(0),
-            freed: Notify::new(),
+            eviction: Arc::new(SharedEviction::new(workers)),
+            workers,
         }
+    }
+
+    /// Number of workers.
+    pub(super) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Creates the list of idle connections of a worker.
+    pub(super) fn idle_group(&self, worker: usize) -> IdleGroup {
+        IdleGroup::new(self.eviction.clone(), worker)
     }
 
     /// Files available to clients; the rest is reserved for upstream connections.
@@ -103,22 +84,7 @@ impl Capacity {
 
     fn release_file(&self) {
         self.files.fetch_sub(1, Ordering::SeqCst);
-        self.wake_waiting();
-    }
-
-    fn wake_waiting(&self) {
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.freed.notify_waiters();
-        }
-    }
-
-    /// Returns the worker with the longest-idle connection; `own` among equals.
-    fn longest_idle(&self, own: usize) -> Option<usize> {
-        let oldest = |(index, worker): (usize, &IdleWorker)| {
-            (worker.oldest.load(Ordering::Relaxed), index != own, index)
-        };
-        let (oldest, _, index) = self.workers.iter().enumerate().map(oldest).min()?;
-        (oldest != NONE_IDLE).then_some(index)
+        self.eviction.wake_waiting();
     }
 }
 
@@ -137,37 +103,22 @@ impl Worker {
 
     /// Admits a client connection, and closes the longest-idle connections if a limit is reached. Returns `None` if no connection is idle.
     pub(crate) async fn admit(self: &Rc<Self>) -> Option<Admission> {
-        if let Some(admission) = self.try_admit() {
-            return Some(admission);
-        }
-        let capacity = &self.shared.capacity;
-        capacity.waiting.fetch_add(1, Ordering::SeqCst);
-        let _waiting = WaitingClient(capacity);
-        // Connections that were just accepted become idle once their tasks have run.
-        tokio::task::yield_now().await;
-        for _ in 0..ATTEMPTS {
-            let mut freed = pin!(capacity.freed.notified());
-            freed.as_mut().enable();
-            if !self.make_room() {
-                return None;
-            }
-            let _ = tokio::time::timeout(EVICTION_TIMEOUT, freed).await;
-            if let Some(admission) = self.try_admit() {
-                return Some(admission);
-            }
-        }
-        None
+        let eviction = &self.shared.capacity.eviction;
+        let make_room = || self.make_room();
+        eviction.acquire(|| self.try_admit(), make_room).await
     }
 
     /// Closes the longest-idle client connections of any worker, or else unused upstream connections. Returns true if there were any.
     pub(crate) fn make_room(&self) -> bool {
-        let capacity = &self.shared.capacity;
-        match capacity.longest_idle(self.index) {
-            None => return self.close_unused_upstreams(),
-            Some(index) if index == self.index => self.close_longest_idle(),
-            Some(index) => capacity.workers[index].close.notify_one(),
+        match self.idle.evict() {
+            Evicted::None => self.close_unused_upstreams(),
+            Evicted::Own(count) => {
+                self.close_unused_upstreams();
+                self.log_evicted(count);
+                true
+            }
+            Evicted::Requested => true,
         }
-        true
     }
 
     /// Closes upstream connections that have been unused for a while, if files are scarce. Returns true if there were any.
@@ -185,14 +136,10 @@ impl Worker {
         capacity.files.load(Ordering::SeqCst) < before
     }
 
-    /// Closes the longest-idle client connections of this worker.
-    fn close_longest_idle(&self) {
-        self.close_unused_upstreams();
-        let count = self.idle.close_longest_idle();
-        self.publish_oldest();
+    fn log_evicted(&self, count: usize) {
         self.metrics.worker_series().closed_idle.add(count as u64);
         if count > 0
-            && let Some(times) = self.overload.due("idle")
+            && let Some(times) = self.limit_log.due("idle")
         {
             tracing::info!(
                 times,
@@ -202,27 +149,12 @@ impl Worker {
     }
 
     /// Closes idle connections whenever another worker requests it.
-    pub(super) async fn close_idle_on_request(self: Rc<Self>) {
+    pub(crate) async fn close_idle_on_request(self: Rc<Self>) {
         loop {
-            let own = &self.shared.capacity.workers[self.index];
-            own.close.notified().await;
-            self.close_longest_idle();
+            self.idle.close_requested().await;
+            self.close_unused_upstreams();
+            self.log_evicted(self.idle.close_longest_idle());
         }
-    }
-
-    fn publish_oldest(&self) {
-        let oldest = self.idle.oldest().unwrap_or(NONE_IDLE);
-        let own = &self.shared.capacity.workers[self.index];
-        own.oldest.store(oldest, Ordering::Relaxed);
-    }
-}
-
-/// Counts a waiting client.
-struct WaitingClient<'c>(&'c Capacity);
-
-impl Drop for WaitingClient<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -231,38 +163,31 @@ impl Drop for WaitingClient<'_> {
 pub(crate) struct Admission {
     worker: Rc<Worker>,
     /// Slot in the list of idle connections, once it has been idle.
-    slot: Cell<Option<SlotIndex>>,
+    slot: IdleSlot,
 }
 
 impl Admission {
     /// Marks the connection as idle: no byte of a request has arrived. Ready when it has to close to make room.
     pub(crate) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<()> {
         let worker = &self.worker;
-        let (slot, polled) = worker.idle.poll(self.slot.get(), worker.second.get(), cx);
-        self.slot.set(Some(slot));
-        worker.publish_oldest();
-        polled
+        worker.idle.poll_idle(&self.slot, worker.second.get(), cx)
     }
 
     /// Marks the connection as busy, so that it is not closed to make room.
     pub(crate) fn set_busy(&self) {
-        let Some(slot) = self.slot.get() else { return };
-        let worker = &self.worker;
-        if worker.idle.set_busy(slot) {
-            // It had been selected to close but stays, so waiting clients have to select another one.
-            worker.shared.capacity.wake_waiting();
-        }
-        worker.publish_oldest();
+        self.worker.idle.set_busy(&self.slot);
+    }
+
+    /// Seconds since the start of the worker.
+    pub(crate) fn second(&self) -> u64 {
+        self.worker.second.get()
     }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
         let worker = &self.worker;
-        if let Some(slot) = self.slot.get() {
-            worker.idle.remove(slot);
-            worker.publish_oldest();
-        }
+        worker.idle.remove(&self.slot);
         worker.open.set(worker.open.get() - 1);
         worker.shared.capacity.release_client();
     }
@@ -310,22 +235,5 @@ mod tests {
         }
         let clients = (0..40).filter(|_| capacity.take_client()).count();
         assert_eq!(clients, 4);
-    }
-
-    #[test]
-    fn the_worker_with_the_longest_idle_connection_is_selected_and_the_own_one_among_equals() {
-        let capacity = Capacity::new(Some(1), 32, 3);
-        assert_eq!(capacity.longest_idle(0), None);
-        let set = |index: usize, second| {
-            capacity.workers[index]
-                .oldest
-                .store(second, Ordering::Relaxed);
-        };
-        set(2, 5);
-        assert_eq!(capacity.longest_idle(0), Some(2));
-        set(0, 5);
-        assert_eq!(capacity.longest_idle(0), Some(0));
-        set(1, 4);
-        assert_eq!(capacity.longest_idle(0), Some(1));
     }
 }

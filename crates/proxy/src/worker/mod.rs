@@ -1,18 +1,17 @@
 //! A worker: a thread with its own sockets, tables and connections. Its state is shared by all connections of the thread, without locks.
 
 mod capacity;
+mod eviction;
 mod idle;
+mod limit_log;
 pub(crate) mod port_connections;
 mod rule_plan;
-
 mod snapshot;
-pub(crate) mod thread;
 mod topology;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -28,15 +27,16 @@ use crate::limits::Limits;
 use crate::metrics::WorkerMetrics;
 use crate::options::Options;
 use crate::proxy::{SocketKey, SocketOwner};
-use crate::server::Overload;
+use crate::sockets::SocketFactory;
 use crate::upstream::Upstream;
 
-use idle::IdleConnections;
-use port_connections::PortConnections;
+use eviction::IdleGroup;
+use limit_log::LimitLog;
+use port_connections::{LocalPort, PortConnections};
 
 pub(crate) use capacity::{Admission, Capacity, UpstreamFile};
-pub(crate) use rule_plan::{MirrorTarget, RulePlan};
-pub(crate) use snapshot::{ConfigSnapshot, EndpointSet, WorkerSnapshot};
+pub(crate) use rule_plan::{MirrorTarget, RuleOrigin, RulePlan};
+pub(crate) use snapshot::{ConfigSnapshot, EndpointSet, UnroutedTables, WorkerSnapshot};
 
 /// State shared by all workers.
 #[derive(Debug)]
@@ -84,21 +84,12 @@ pub(crate) struct Socket {
     pub(crate) key: SocketKey,
     /// Owner of the frontends at the socket, shared with its connections.
     pub(crate) owner: Rc<SharedSocketOwner>,
-    /// Number of connections to the port, over all workers.
-    pub(crate) connections: Arc<AtomicUsize>,
+    /// Creates upstream sockets for the clients of this socket, in their network namespace and with their mark.
+    pub(crate) upstream_sockets: Rc<SocketFactory>,
+    /// Connections to the port.
+    port: LocalPort,
     /// Notified when the socket closes, alone or because the worker drains. Connections without a request in progress close then.
     pub(crate) closed: Signal,
-}
-
-impl Socket {
-    pub(crate) fn new(key: SocketKey, owner: SocketOwner, ports: &PortConnections) -> Self {
-        Socket {
-            key,
-            connections: ports.of(key),
-            owner: Rc::new(SharedSocketOwner::new(owner)),
-            closed: Signal::default(),
-        }
-    }
 }
 
 /// Owner of the frontends at an address. Connections share it with their socket, so that they follow if the configuration assigns the address to another owner.
@@ -144,8 +135,12 @@ pub(crate) struct Worker {
     pub(crate) draining: Signal,
     /// Start of the worker, to which the load balancer's times are relative.
     pub(crate) epoch: Instant,
-    /// Counts and logs refused clients.
-    pub(crate) overload: Overload,
+    /// Reached limits, for the log.
+    pub(crate) limit_log: LimitLog,
+    /// Refused connections that linger until their clients have read the response.
+    pub(crate) lingering_refusals: Cell<usize>,
+    /// Creates upstream sockets for clients that have no network namespace or mark of their own.
+    upstream_sockets: Rc<SocketFactory>,
     /// Buffer for the datagram that is being forwarded, never borrowed across an `await`.
     pub(crate) datagram_buffer: RefCell<Vec<u8>>,
     /// Number of installed configurations and endpoint sets.
@@ -158,7 +153,7 @@ pub(crate) struct Worker {
     /// Open client connections.
     open: Cell<usize>,
     /// Client connections without a request in progress.
-    idle: IdleConnections,
+    idle: IdleGroup,
     /// Seconds since the start of the worker, updated once a second.
     second: Cell<u64>,
     /// Second in which unused upstream connections were last closed because files were scarce.
@@ -182,13 +177,14 @@ impl Worker {
         Worker {
             log: log.map(|log| log.worker(metrics.worker_series())),
             index,
-            shared,
             metrics,
             buffers: Rc::new(BufferPool::default()),
             pipes: Rc::new(PipePool::default()),
             draining: Signal::default(),
             epoch: Instant::now(),
-            overload: Overload::default(),
+            limit_log: LimitLog::default(),
+            lingering_refusals: Cell::new(0),
+            upstream_sockets: Rc::new(shared.options.sockets.clone()),
             datagram_buffer: RefCell::default(),
             generation: Cell::new(0),
             snapshot: RefCell::new(Rc::new(WorkerSnapshot::default())),
@@ -196,12 +192,13 @@ impl Worker {
             upstreams: RefCell::default(),
             sockets: RefCell::default(),
             open: Cell::new(0),
-            idle: IdleConnections::default(),
+            idle: shared.capacity.idle_group(index),
             second: Cell::new(0),
             trimmed_second: Cell::new(0),
             mirrored_requests: Cell::new(0),
             random: Cell::new(seed | 1),
             date: RefCell::new(date()),
+            shared,
         }
     }
 
@@ -245,7 +242,7 @@ impl Worker {
         let config = &snapshot.config;
         self.upstreams.borrow_mut().retain(|id, upstreams| {
             // A removed upstream may still have streams, but gets no new ones.
-            let Some(backend) = config.backend(id) else {
+            let Some(backend) = config.tables.backend(id) else {
                 return false;
             };
             for upstream in upstreams.iter() {
@@ -267,6 +264,45 @@ impl Worker {
         }
         self.endpoints.replace(endpoints);
         self.generation.set(self.generation.get() + 1);
+    }
+
+    /// Adds a listening socket.
+    pub(crate) fn add_socket(&self, key: SocketKey, owner: SocketOwner) -> Rc<Socket> {
+        let socket = Rc::new(Socket {
+            key,
+            upstream_sockets: self.upstream_sockets.clone(),
+            port: self
+                .shared
+                .ports
+                .of(key, self.index, self.shared.capacity.workers()),
+            owner: Rc::new(SharedSocketOwner::new(owner)),
+            closed: Signal::default(),
+        });
+        self.sockets.borrow_mut().insert(key, socket.clone());
+        socket
+    }
+
+    /// Sets the owners of listening sockets, and closes those without one.
+    pub(crate) fn set_socket_owners(&self, owners: &BTreeMap<SocketKey, SocketOwner>) {
+        let mut sockets = self.sockets.borrow_mut();
+        sockets.retain(|key, socket| match owners.get(key) {
+            Some(owner) => {
+                socket.owner.set(owner);
+                true
+            }
+            None => {
+                socket.closed.notify();
+                false
+            }
+        });
+    }
+
+    /// Closes all listening sockets, and connections that have no request in progress.
+    pub(crate) fn start_draining(&self) {
+        self.draining.notify();
+        for (_, socket) in self.sockets.borrow_mut().drain() {
+            socket.closed.notify();
+        }
     }
 
     /// Returns the upstream of a backend. `certificate` is presented there unless the backend's own settings name one.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pointsman_binding::bound::{
-    Backend, BackendId, BoundRoute, BoundRule, Fault, Frontend, Mirror, RetryPolicy,
+    BackendId, BoundRoute, BoundRule, Fault, Frontend, Mirror, RetryPolicy,
 };
-use pointsman_resources::Kind;
-use pointsman_routing::action::{Action, Forward, MatchedRule, no_endpoints};
+use pointsman_resources::{Kind, ObjectKey};
+use pointsman_routing::action::{Action, MatchedRule, no_endpoints};
 use pointsman_routing::filters::RuleFilters;
 use pointsman_routing::{Hit, Request, WeightedSelector};
 
@@ -19,8 +19,8 @@ use crate::upstream::Upstream;
 /// Prepared execution of a rule for requests or streams.
 #[derive(Debug)]
 pub(crate) struct RulePlan {
-    /// Origin in the configuration; `None` for traffic to a mesh parent without routes.
-    pub(crate) origin: Option<RuleOrigin>,
+    /// Origin in the configuration.
+    pub(crate) origin: RuleOrigin,
     /// Error with which all requests are answered.
     pub(crate) fault: Option<Fault>,
     /// Filters of the rule and of each backend.
@@ -47,8 +47,15 @@ pub(crate) struct RuleOrigin {
     pub(crate) rule: Arc<BoundRule>,
     /// Metrics of the listener.
     pub(crate) listener: Arc<ListenerSeries>,
-    /// Metrics of the rule.
-    pub(crate) series: Arc<RouteSeries>,
+    /// Metrics of the rule; `None` if no route applies.
+    pub(crate) series: Option<Arc<RouteSeries>>,
+}
+
+impl RuleOrigin {
+    /// The route and index under which the rule is logged; `None` if no route applies.
+    pub(crate) fn source(&self) -> Option<(&ObjectKey, usize)> {
+        (!self.route.is_unrouted()).then(|| self.route.source(&self.rule))
+    }
 }
 
 /// A backend of a rule.
@@ -80,7 +87,7 @@ impl RulePlan {
     ) -> Self {
         let rule = hit.rule;
         let upstream = |id: &BackendId| {
-            let backend = config.backend(id)?;
+            let backend = config.tables.backend(id)?;
             let of_mesh = matches!(&backend.tls, Some(Ok(tls)) if tls.of_mesh);
             let certificate = match of_mesh {
                 true => frontend.mesh_certificate.as_ref(),
@@ -119,63 +126,38 @@ impl RulePlan {
             backend_timeout: rule.backend_timeout.filter(|time| !time.is_zero()),
             retry: rule.retry.clone(),
             grpc: hit.route.id.route.kind == Kind::GRPCRoute,
-            origin: Some(RuleOrigin {
+            origin: RuleOrigin {
                 listener: worker.metrics.listener(&frontend.id),
-                series: {
+                series: (!hit.route.is_unrouted()).then(|| {
                     let (route, index) = hit.route.source(rule);
                     worker.metrics.route(route, index)
-                },
+                }),
                 frontend: frontend.clone(),
                 route: hit.route.clone(),
                 rule: rule.clone(),
-            }),
+            },
         }
     }
 
-    /// Prepares traffic to a mesh parent without routes, which goes to the parent's own endpoints.
-    pub(crate) fn implicit(worker: &Worker, backend: &Arc<Backend>) -> Self {
-        RulePlan {
-            origin: None,
-            fault: None,
-            filters: None,
-            selector: Arc::new(WeightedSelector::new([1])),
-            backends: vec![BackendTarget {
-                upstream: Ok(worker.upstream(backend, None)),
-                mirrors: Vec::new(),
-            }],
-            request_timeout: None,
-            backend_timeout: None,
-            retry: None,
-            grpc: false,
-        }
-    }
-
-    /// The rule as the routing crate represents it; `None` for traffic to a mesh parent without routes.
-    fn rule(&self) -> Option<MatchedRule<'_>> {
-        let origin = self.origin.as_ref()?;
-        Some(MatchedRule {
-            frontend: &origin.frontend,
-            rule: &origin.rule,
+    /// The rule as the routing crate represents it.
+    fn rule(&self) -> MatchedRule<'_> {
+        MatchedRule {
+            frontend: &self.origin.frontend,
+            rule: &self.origin.rule,
             filters: self.filters.as_deref(),
-        })
+        }
     }
 
     /// Returns the action for a request. `port_offset` is the difference between bound ports and the listeners' own.
     pub(crate) fn action<'p, R: Request>(&'p self, request: &'p R, port_offset: u16) -> Action<'p> {
-        match self.rule() {
-            Some(rule) => rule.action(request, port_offset, || self.selector.next()),
-            None => Action::Forward(Forward::unchanged()),
-        }
+        self.rule()
+            .action(request, port_offset, || self.selector.next())
     }
 
     /// Selects a backend for a stream, and returns its index in the rule. Fails with the rule's fault.
     pub(crate) fn select_backend(&self) -> Result<(usize, &BackendTarget), Fault> {
-        let index = match self.rule() {
-            Some(rule) => rule
-                .backend(|| self.selector.next())
-                .map_err(Fault::clone)?,
-            None => 0,
-        };
+        let index = self.rule().backend(|| self.selector.next());
+        let index = index.map_err(Fault::clone)?;
         Ok((index, self.target(index)))
     }
 

@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, BackendId, Endpoints, Frontend, FrontendId};
+use pointsman_binding::bound::{BackendId, Endpoints, Frontend, FrontendId};
 use pointsman_resources::ObjectKey;
-use pointsman_routing::{EndpointMap, Hit, PortTable, Tables};
+use pointsman_routing::{EndpointMap, FrontendTable, Hit, PortTable, Tables};
 use rustls::ServerConfig;
 
 use super::Worker;
@@ -19,6 +19,9 @@ use crate::metrics::ListenerSeries;
 use crate::options::Location;
 use crate::proxy::{SocketKey, SocketOwner};
 
+/// Tables of mesh parents without routes, by the backend that has their own endpoints.
+pub(crate) type UnroutedTables = HashMap<BackendId, Arc<FrontendTable>>;
+
 /// A configuration, shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigSnapshot {
@@ -28,8 +31,8 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
     /// Pods by address.
     pub(crate) pods: Arc<HashMap<IpAddr, ObjectKey>>,
-    /// Backends for traffic to mesh parents without routes.
-    pub(crate) implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
+    /// Tables of the mesh parents with a socket, for clients to whose calls no route applies.
+    pub(crate) unrouted: Arc<UnroutedTables>,
     /// TLS configurations of listeners that terminate TLS.
     pub(crate) tls: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
 }
@@ -63,13 +66,6 @@ impl EndpointSet {
     }
 }
 
-impl ConfigSnapshot {
-    /// Returns a backend of a rule or of a mesh parent.
-    pub(crate) fn backend(&self, id: &BackendId) -> Option<&Arc<Backend>> {
-        self.tables.backend(id).or_else(|| self.implicit.get(id))
-    }
-}
-
 /// A configuration as pinned by a worker's requests, with plans and metrics that are created on first use.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerSnapshot {
@@ -79,8 +75,6 @@ pub(crate) struct WorkerSnapshot {
     plans: RefCell<HashMap<(usize, usize), Rc<RulePlan>, foldhash::fast::RandomState>>,
     /// Metrics by the pointers to frontends, which the configuration keeps alive.
     listeners: RefCell<HashMap<usize, Arc<ListenerSeries>, foldhash::fast::RandomState>>,
-    /// Plans of mesh parents without routes.
-    implicit: RefCell<HashMap<BackendId, Rc<RulePlan>>>,
 }
 
 impl WorkerSnapshot {
@@ -94,7 +88,6 @@ impl WorkerSnapshot {
             ports: ports.collect(),
             plans: RefCell::default(),
             listeners: RefCell::default(),
-            implicit: RefCell::default(),
             config,
         }
     }
@@ -132,16 +125,5 @@ impl WorkerSnapshot {
         let plan = Rc::new(RulePlan::new(worker, &self.config, frontend, hit));
         self.plans.borrow_mut().insert(key, plan.clone());
         plan
-    }
-
-    /// Returns the plan of a mesh parent without routes; `None` if it has no such port.
-    pub(crate) fn implicit_plan(&self, worker: &Worker, id: &BackendId) -> Option<Rc<RulePlan>> {
-        if let Some(plan) = self.implicit.borrow().get(id) {
-            return Some(plan.clone());
-        }
-        let backend = self.config.backend(id)?;
-        let plan = Rc::new(RulePlan::implicit(worker, backend));
-        self.implicit.borrow_mut().insert(id.clone(), plan.clone());
-        Some(plan)
     }
 }

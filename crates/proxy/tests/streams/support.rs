@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pointsman_binding::bound::{Backend, BackendId, FrontendId, Protocol, Transport};
+use pointsman_binding::bound::{BackendId, FrontendId, Protocol, Transport};
 use pointsman_binding::{Binder, Change};
 use pointsman_proxy::{ApplyOutcome, Changed, Options, Proxy, SocketKey, SocketOwner, Update};
 use pointsman_resources::read::ManifestReader;
@@ -35,8 +35,6 @@ pub struct TestProxy {
     tables: Tables,
     sockets: BTreeMap<SocketKey, SocketOwner>,
     pods: HashMap<IpAddr, ObjectKey>,
-    needed: Vec<BackendId>,
-    implicit: HashMap<BackendId, Arc<Backend>>,
     changed: Changed,
 }
 
@@ -62,8 +60,6 @@ impl TestProxy {
             tables: Tables::default(),
             sockets: BTreeMap::new(),
             pods: HashMap::new(),
-            needed: Vec::new(),
-            implicit: HashMap::new(),
             changed: Changed::default(),
         };
         proxy.apply(&format!("{CLASS}{yaml}"));
@@ -95,14 +91,6 @@ impl TestProxy {
         let delta = self.binder.apply(changes);
         self.tables.apply(&delta);
         self.changed.record(&delta);
-        for (id, backend) in &delta.backends {
-            if self.needed.contains(id) {
-                match backend {
-                    Some(backend) => drop(self.implicit.insert(id.clone(), backend.clone())),
-                    None => drop(self.implicit.remove(id)),
-                }
-            }
-        }
         self.update();
     }
 
@@ -127,7 +115,6 @@ impl TestProxy {
             port,
         };
         self.sockets.insert(key, owner);
-        self.needed.push(id.clone());
         self.change(vec![Change::Need(id, true)]);
         key.address
     }
@@ -172,7 +159,6 @@ impl TestProxy {
             tables: self.tables.clone(),
             sockets: Arc::new(self.sockets.clone()),
             pods: Arc::new(self.pods.clone()),
-            implicit: Arc::new(self.implicit.clone()),
             changed: std::mem::take(&mut self.changed),
         });
         assert!(self.outcome.unbound.is_empty(), "{:?}", self.outcome);

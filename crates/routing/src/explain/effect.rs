@@ -64,6 +64,7 @@ pub(crate) fn received(query: &Query, forward: Option<&Forward<'_>>) -> Received
     }
     if let Some(forward) = forward {
         headers::remove_forwarded(&mut fields);
+        forward.remove_ambiguous(&mut fields);
         forward.edit_request(&mut fields);
     }
     let mut headers: BTreeMap<String, String> = BTreeMap::new();

@@ -203,6 +203,10 @@ impl Http2Response {
         Ok(false)
     }
 
+    pub(crate) fn status(&self) -> u16 {
+        self.status.as_u16()
+    }
+
     pub(crate) fn head(&self) -> Head<'_> {
         let headers = self.headers.iter();
         let headers = headers.map(|(name, value)| Header::known(name, value.as_bytes()));

@@ -92,7 +92,7 @@ where
             return;
         }
         Err(_) => {
-            if let Some(count) = worker.overload.due("head-time") {
+            if let Some(count) = worker.limit_log.due("head-time") {
                 tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a preface took too long");
             }
             return;
@@ -200,7 +200,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Ok(Err(error)) => {
                     if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
                         shared.worker.metrics.count_refused_connection("Http2Abuse");
-                        if let Some(count) = shared.worker.overload.due("http2") {
+                        if let Some(count) = shared.worker.limit_log.due("http2") {
                             tracing::warn!(%client, %error, count, "a connection was ended");
                         }
                     } else {
@@ -263,15 +263,15 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
 
     /// Marks the connection as idle or busy. Returns whether it is idle and has to close in favour of others.
     fn must_make_room(&mut self, cx: &mut Context<'_>) -> bool {
-        let admission = &self.shared.passage.admission;
+        let passage = &self.shared.passage;
         if self.state.closing.get().is_some() {
             return false;
         }
         if self.shared.live.get() > 0 || self.connection.has_streams() {
-            admission.set_busy();
+            passage.set_busy();
             return false;
         }
-        admission.poll_idle(cx).is_ready()
+        passage.poll_idle(cx).is_ready()
     }
 
     /// Closes a connection that violates a flood limit.
@@ -285,7 +285,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
         self.shared.worker.metrics.count_refused_connection(reason);
         match limit {
             Some(limit) => {
-                if let Some(count) = self.shared.worker.overload.due(limit) {
+                if let Some(count) = self.shared.worker.limit_log.due(limit) {
                     tracing::warn!(limit, %client, count, "a connection was ended");
                 }
                 self.close(Reason::ENHANCE_YOUR_CALM);

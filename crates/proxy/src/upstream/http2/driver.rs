@@ -11,16 +11,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use h2::{Ping, PingPong};
+use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
-use super::super::Upstream;
 use super::super::connect::{self, ConnectError, KEEPALIVE_IDLE};
 use super::super::http1::ConnectionGuard;
+use super::super::{Upstream, UpstreamTls};
 use super::StreamCount;
 use super::transport::{CountedStream, ReadCounter};
 use crate::io::deadline::DeadlineTimer;
 use crate::io::flood_guard::SMALL_FRAMES;
 use crate::limits::Limits;
+use crate::sockets::SocketFactory;
 use crate::worker::{UpstreamFile, Worker};
 
 /// Minimum interval between PINGs. gRPC servers treat more than one in five minutes as abuse (gRPC proposal A8).
@@ -60,18 +62,30 @@ impl Http2Connection {
     }
 }
 
+/// Where and how to open a connection. It refers to nothing of the request that needs it.
+pub(super) struct ConnectTarget {
+    pub(super) worker: Rc<Worker>,
+    pub(super) upstream: Rc<Upstream>,
+    pub(super) address: SocketAddr,
+    pub(super) sockets: Rc<SocketFactory>,
+}
+
 /// Opens a connection. Ready when the endpoint's SETTINGS have arrived.
-pub(super) async fn connect(
-    worker: &Rc<Worker>,
-    upstream: &Rc<Upstream>,
-    address: SocketAddr,
-) -> Result<Rc<Http2Connection>, ConnectError> {
+pub(super) async fn connect(target: ConnectTarget) -> Result<Rc<Http2Connection>, ConnectError> {
+    let ConnectTarget {
+        worker,
+        upstream,
+        address,
+        sockets,
+    } = target;
     upstream.series.connects.increment();
-    let file = UpstreamFile::new(worker);
+    let file = UpstreamFile::new(&worker);
     let settings_version = upstream.settings_version();
     let connecting = async {
         let reads = Rc::new(ReadCounter::default());
-        let io = open(worker, upstream, address, &reads).await?;
+        let tls = upstream.tls(&worker).map_err(ConnectError::Fault)?;
+        let stream = connect::tcp(&sockets, address).await?;
+        let io = open(stream, tls, &reads).await?;
         let (sender, driver) = builder(worker.limits())
             .handshake(io)
             .await
@@ -80,7 +94,7 @@ pub(super) async fn connect(
         Ok((sender, driver, reads))
     };
     let connected = tokio::time::timeout(worker.limits().connect_time, connecting).await;
-    let (sender, mut driver, reads) = connect::connect_result(upstream, connected)?;
+    let (sender, mut driver, reads) = connect::connect_result(&upstream, connected)?;
     let streams = StreamCount::default();
     let liveness = LivenessCheck {
         streams: streams.clone(),
@@ -94,7 +108,7 @@ pub(super) async fn connect(
     spawn_local(drive(
         driver,
         liveness,
-        ConnectionGuard::new(upstream, file),
+        ConnectionGuard::new(&upstream, file),
         address,
     ));
     Ok(Rc::new(Http2Connection {
@@ -106,13 +120,10 @@ pub(super) async fn connect(
 }
 
 async fn open(
-    worker: &Worker,
-    upstream: &Upstream,
-    address: SocketAddr,
+    stream: TcpStream,
+    tls: Option<Rc<UpstreamTls>>,
     reads: &Rc<ReadCounter>,
 ) -> Result<CountedStream, ConnectError> {
-    let tls = upstream.tls(worker).map_err(ConnectError::Fault)?;
-    let stream = connect::tcp(upstream, address).await?;
     connect::set_keepalive(&stream)?;
     connect::set_user_timeout(&stream, Some(KEEPALIVE_IDLE * 2))?;
     let Some(tls) = tls else {

@@ -15,16 +15,17 @@ use http::Request;
 use tokio::task::spawn_local;
 
 use super::connect::ConnectError;
+use super::pool::PoolKey;
 use super::{SelectedEndpoint, Upstream};
 use crate::io::signal::Signal;
 use crate::worker::Worker;
-use driver::Http2Connection;
+use driver::{ConnectTarget, Http2Connection};
 
 /// Connections to the endpoints of a backend.
 #[derive(Debug, Default)]
-pub(crate) struct Http2Pool(RefCell<Vec<(SocketAddr, Rc<EndpointConnections>)>>);
+pub(crate) struct Http2Pool(RefCell<Vec<(PoolKey, Rc<EndpointConnections>)>>);
 
-/// Connections to one endpoint.
+/// Connections to one endpoint, for clients with the same mark and network namespace.
 #[derive(Debug, Default)]
 struct EndpointConnections {
     /// Oldest first. The oldest is used first, so that surplus connections become idle and are closed.
@@ -47,13 +48,13 @@ pub(crate) struct StreamLease {
 }
 
 impl Http2Pool {
-    fn endpoint(&self, address: SocketAddr) -> Rc<EndpointConnections> {
+    fn endpoint(&self, selected: &SelectedEndpoint) -> Rc<EndpointConnections> {
         let mut all = self.0.borrow_mut();
-        match all.iter().find(|(other, _)| *other == address) {
+        match all.iter().find(|(key, _)| key.matches(selected)) {
             Some((_, endpoint)) => endpoint.clone(),
             None => {
                 let endpoint = Rc::new(EndpointConnections::default());
-                all.push((address, endpoint.clone()));
+                all.push((PoolKey::of(selected), endpoint.clone()));
                 endpoint
             }
         }
@@ -61,7 +62,7 @@ impl Http2Pool {
 
     /// Drops connections to endpoints that were removed; they close after their last stream.
     pub(crate) fn retain(&self, exists: impl Fn(&SocketAddr) -> bool) {
-        self.0.borrow_mut().retain(|(address, _)| exists(address));
+        self.0.borrow_mut().retain(|(key, _)| exists(&key.address));
     }
 
     /// Drops all connections; they close after their last stream.
@@ -86,14 +87,14 @@ pub(crate) async fn acquire_stream(
     selected: &SelectedEndpoint,
 ) -> Result<StreamLease, ConnectError> {
     let upstream = selected.upstream();
-    let endpoint = upstream.http2.endpoint(selected.address);
+    let endpoint = upstream.http2.endpoint(selected);
     let mut reused = true;
     loop {
         if let Some(lease) = endpoint.try_acquire(worker, upstream, reused) {
             return Ok(lease);
         }
         reused = false;
-        let pending = endpoint.connect(worker, upstream, selected.address);
+        let pending = endpoint.connect(worker, selected);
         pending.done.wait().await;
         if let Some(error) = &*pending.error.borrow() {
             return Err(error.duplicate());
@@ -126,8 +127,7 @@ impl EndpointConnections {
     fn connect(
         self: &Rc<Self>,
         worker: &Rc<Worker>,
-        upstream: &Rc<Upstream>,
-        address: SocketAddr,
+        selected: &SelectedEndpoint,
     ) -> Rc<PendingConnection> {
         let mut slot = self.pending.borrow_mut();
         if let Some(pending) = &*slot {
@@ -140,14 +140,19 @@ impl EndpointConnections {
         });
         *slot = Some(pending.clone());
         let (endpoint, guard) = (self.clone(), pending.clone());
-        let (worker, upstream) = (worker.clone(), upstream.clone());
+        let connecting = driver::connect(ConnectTarget {
+            worker: worker.clone(),
+            upstream: selected.upstream().clone(),
+            address: selected.address,
+            sockets: selected.sockets.clone(),
+        });
         spawn_local(async move {
             // Notifies the waiters even if this task fails.
             let guard = PendingGuard {
                 endpoint,
                 pending: guard,
             };
-            let outcome = match driver::connect(&worker, &upstream, address).await {
+            let outcome = match connecting.await {
                 Ok(connection) => {
                     guard.endpoint.connections.borrow_mut().push(connection);
                     None

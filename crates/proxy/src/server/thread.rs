@@ -9,11 +9,12 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
 
-use super::{ConfigSnapshot, EndpointSet, Socket, Worker, WorkerShared};
+use super::accept::accept;
+use super::udp::serve_datagrams;
 use crate::changed::Changed;
 use crate::metrics::WorkerMetrics;
 use crate::proxy::{SocketKey, SocketOwner};
-use crate::server;
+use crate::worker::{ConfigSnapshot, EndpointSet, Worker, WorkerShared};
 
 /// A listening socket for a worker.
 #[derive(Debug)]
@@ -114,40 +115,39 @@ fn install(
 ) {
     // The configuration first, so that connections to new sockets find their listeners.
     worker.install(config.clone(), changed);
-    let mut sockets = worker.sockets.borrow_mut();
-    sockets.retain(|key, socket| match config.sockets.get(key) {
-        Some(owner) => {
-            socket.owner.set(owner);
-            true
-        }
-        None => {
-            socket.closed.notify();
-            false
-        }
-    });
+    worker.set_socket_owners(&config.sockets);
     for (key, owner, bound) in new_sockets {
-        let socket = Rc::new(Socket::new(key, owner, &worker.shared.ports));
-        let listening = match bound {
-            BoundSocket::Stream(listener) => TcpListener::from_std(listener).map(|listener| {
-                spawn_local(server::accept(worker.clone(), socket.clone(), listener));
-            }),
-            BoundSocket::Datagrams(listener) => UdpSocket::from_std(listener).map(|listener| {
-                spawn_local(server::datagrams(worker.clone(), socket.clone(), listener));
-            }),
-        };
-        match listening {
-            Ok(()) => drop(sockets.insert(key, socket)),
-            Err(error) => tracing::error!(address = %key.address, %error, "can't listen"),
+        if let Err(error) = listen(worker, key, owner, bound) {
+            tracing::error!(address = %key.address, %error, "can't listen");
         }
     }
 }
 
+/// Starts a task that serves a new socket.
+fn listen(
+    worker: &Rc<Worker>,
+    key: SocketKey,
+    owner: SocketOwner,
+    bound: BoundSocket,
+) -> std::io::Result<()> {
+    match bound {
+        BoundSocket::Stream(listener) => {
+            let listener = TcpListener::from_std(listener)?;
+            let socket = worker.add_socket(key, owner);
+            spawn_local(accept(worker.clone(), socket, listener));
+        }
+        BoundSocket::Datagrams(listener) => {
+            let listener = UdpSocket::from_std(listener)?;
+            let socket = worker.add_socket(key, owner);
+            spawn_local(serve_datagrams(worker.clone(), socket, listener));
+        }
+    }
+    Ok(())
+}
+
 async fn drain(worker: &Rc<Worker>, deadline: Duration) -> usize {
     let end = Instant::now() + deadline;
-    worker.draining.notify();
-    for (_, socket) in worker.sockets.borrow_mut().drain() {
-        socket.closed.notify();
-    }
+    worker.start_draining();
     let mut pause = Duration::from_millis(1);
     // Lets connections without a request close, even if the deadline is immediate.
     tokio::time::sleep(pause).await;
