@@ -162,6 +162,8 @@ impl Client {
             }
             received += response.encoded_len();
             let (nonce, type_url) = (response.nonce.clone(), response.type_url.clone());
+            // Until the next commit, the replica is no state of the control plane: a new stream has to compare it.
+            self.position = None;
             self.replica.receive(response);
             if received >= ACKNOWLEDGE_BYTES {
                 received = 0;
@@ -217,7 +219,7 @@ impl Client {
             Some(State::Commit(commit)) => {
                 let servers = own_servers::decode(&commit.own_servers);
                 self.record_servers(|own| own.extend(&servers));
-                // Until the commit is in effect, the resources are ahead of the position.
+                // Until the commit is in effect, there is none to resume from.
                 self.position = None;
                 self.commit(commit.version).await?;
                 self.store_soon();

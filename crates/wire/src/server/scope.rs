@@ -54,6 +54,11 @@ impl Log {
         self.entries.len() - self.removals.len()
     }
 
+    /// Whether there are removals that may be dropped.
+    pub fn has_removals(&self) -> bool {
+        !self.removals.is_empty()
+    }
+
     /// Drops removals that all proxies have received. If there are too many, drops all.
     pub fn expire(&mut self, passed: u64) -> Vec<SlotId> {
         let passed = match self.removals.len() > self.len().max(MIN_REMOVALS) {
@@ -84,6 +89,8 @@ struct Member {
 #[derive(Debug)]
 pub(super) struct ResourceScope {
     pub subscription: Subscription,
+    /// Number of connected proxies that follow its log.
+    pub followers: usize,
     members: HashMap<SlotId, Member>,
     pub log: Log,
     pub digest: Digest,
@@ -94,6 +101,7 @@ impl ResourceScope {
     pub fn new(subscription: Subscription) -> Self {
         ResourceScope {
             subscription,
+            followers: 0,
             members: HashMap::new(),
             log: Log::default(),
             digest: Digest::default(),
@@ -143,7 +151,7 @@ impl ResourceScope {
             slots.hold(id);
         }
         slots[id].scopes.push(me);
-        for reference in slots[id].references.clone() {
+        for reference in slots[id].references.clone().into_iter() {
             self.enter(me, reference, slots, position);
         }
         if let Some(fingerprint) = slots[id].fingerprint() {
@@ -173,7 +181,7 @@ impl ResourceScope {
             self.digest.remove(fingerprint);
             self.touch(id, true, position);
         }
-        for reference in slots[id].references.clone() {
+        for reference in slots[id].references.clone().into_iter() {
             self.leave(me, reference, slots, position);
         }
         if !was_logged {

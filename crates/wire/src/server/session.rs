@@ -177,7 +177,7 @@ impl<'s> Session<'s> {
         let mut digest = first.initial_resource_versions;
         let position = digest.remove(POSITION);
         let position = position.and_then(|text| {
-            let (instance, position) = text.rsplit_once(':')?;
+            let (instance, position) = text.split_once(':')?;
             (instance == server.instance()).then(|| position.parse().ok())?
         });
         let (id, resume) = {
@@ -300,7 +300,13 @@ impl<'s> Session<'s> {
         commit: Option<u64>,
     ) -> Result<(), Status> {
         let snapshot = proto::Snapshot { state: Some(state) };
-        let version = format!("{}:{}", self.server.instance(), commit.unwrap_or(0));
+        let commit_position = commit.and_then(|commit| {
+            let state = self.server.state();
+            state.store.position_of(self.id, commit)
+        });
+        let version = commit_position.map_or_else(String::new, |position| {
+            format!("{}:{position}", self.server.instance())
+        });
         let resource = crate::xds::discovery::Resource {
             name: "snapshot".to_owned(),
             version,

@@ -4,6 +4,8 @@
 //! waits.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,7 +30,7 @@ pub(super) struct Slot {
     /// Position in the log of everything; 0 if it has none.
     position: u64,
     /// Resources that this one names.
-    pub references: Vec<SlotId>,
+    pub references: Box<[SlotId]>,
     /// Resources that name this one as their parent.
     pub children: BTreeSet<SlotId>,
     parent: Option<SlotId>,
@@ -44,7 +46,7 @@ pub(super) struct Slot {
 struct Content {
     message: Bytes,
     fingerprint: Fingerprint,
-    root: Option<Root>,
+    root: Option<Box<Root>>,
 }
 
 impl Slot {
@@ -78,17 +80,17 @@ impl std::ops::IndexMut<SlotId> for Slots {
 
 impl Slots {
     /// Finds or creates the slot of a name, and holds it.
-    fn acquire(&mut self, name: &str, kind: ResourceType) -> SlotId {
+    fn acquire(&mut self, name: &Arc<str>, kind: ResourceType) -> SlotId {
         let id = match self.names.get(name) {
             Some(id) => *id,
             None => {
-                let name: Arc<str> = name.into();
+                let name = name.clone();
                 let slot = Slot {
                     name: name.clone(),
                     kind,
                     content: None,
                     position: 0,
-                    references: Vec::new(),
+                    references: Box::default(),
                     children: BTreeSet::new(),
                     parent: None,
                     scopes: Vec::new(),
@@ -101,6 +103,10 @@ impl Slots {
                         id
                     }
                     None => {
+                        if self.slots.len() == self.slots.capacity() {
+                            // There may be hundreds of thousands, so doubling would waste much.
+                            self.slots.reserve_exact(self.slots.len() / 8 + 64);
+                        }
                         self.slots.push(slot);
                         (self.slots.len() - 1) as SlotId
                     }
@@ -143,6 +149,37 @@ pub type ProxyId = u64;
 enum LogId {
     Everything,
     Scope(u32),
+}
+
+/// The state of a proxy that has received everything of one log up to a position. Proxies send it when they reconnect. It has no meaning for another log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    log: LogId,
+    at: u64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let log = match self.log {
+            LogId::Everything => 0,
+            LogId::Scope(me) => me,
+        };
+        write!(f, "{log}:{}", self.at)
+    }
+}
+
+impl FromStr for Position {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (log, at) = text.split_once(':').ok_or(())?;
+        let log = match log.parse().map_err(drop)? {
+            0 => LogId::Everything,
+            me => LogId::Scope(me),
+        };
+        let at = at.parse().map_err(drop)?;
+        Ok(Position { log, at })
+    }
 }
 
 /// Progress of a connected proxy.
@@ -206,6 +243,8 @@ pub struct Store {
     digest: Digest,
     scopes: HashMap<u32, ResourceScope>,
     next_scope: u32,
+    /// Resources that subscriptions may select.
+    roots: BTreeSet<SlotId>,
     proxies: HashMap<ProxyId, Progress>,
     next_proxy: ProxyId,
     effects: Effects,
@@ -270,7 +309,7 @@ impl Store {
         self.slots.release(id);
     }
 
-    fn acquire_all(&mut self, names: &[String]) -> Vec<SlotId> {
+    fn acquire_all(&mut self, names: &[Arc<str>]) -> Box<[SlotId]> {
         let mut ids = Vec::with_capacity(names.len());
         for name in names {
             let kind = ResourceType::of_name(name).unwrap_or(ResourceType::Backend);
@@ -280,7 +319,7 @@ impl Store {
                 false => ids.push(id),
             }
         }
-        ids
+        ids.into()
     }
 
     /// Extends the scopes of a resource to those that it references.
@@ -321,6 +360,7 @@ impl Store {
             }
         }
         if let Some(root) = &update.root {
+            self.roots.insert(id);
             for (me, scope) in &mut self.scopes {
                 if scope.subscription.selects(root) {
                     scope.enter(*me, id, &mut self.slots, &mut self.position);
@@ -359,6 +399,7 @@ impl Store {
             self.slots.release(parent);
         }
         if let Some(root) = &content.root {
+            self.roots.remove(&id);
             for (me, scope) in &mut self.scopes {
                 if scope.subscription.selects(root) {
                     scope.leave(*me, id, &mut self.slots, &mut self.position);
@@ -373,22 +414,20 @@ impl Store {
 
     /// Drops removals that every proxy has received.
     fn expire(&mut self) {
-        let passed = |log: LogId| {
-            let followers = self.proxies.values().filter(|proxy| proxy.log == log);
-            followers.map(|proxy| proxy.position).min()
-        };
-        let everything = passed(LogId::Everything).unwrap_or(u64::MAX);
-        let scopes: Vec<(u32, u64)> = self
-            .scopes
-            .keys()
-            .map(|me| (*me, passed(LogId::Scope(*me)).unwrap_or(u64::MAX)))
-            .collect();
-        for (me, passed) in scopes {
-            if let Some(scope) = self.scopes.get_mut(&me) {
-                scope.expire(passed, &mut self.slots);
-            }
+        let has_removals = |scope: &ResourceScope| scope.log.has_removals();
+        if !self.log.has_removals() && !self.scopes.values().any(has_removals) {
+            return;
         }
-        for id in self.log.expire(everything) {
+        let mut passed: HashMap<LogId, u64> = HashMap::new();
+        for proxy in self.proxies.values() {
+            let least = passed.entry(proxy.log).or_insert(u64::MAX);
+            *least = proxy.position.min(*least);
+        }
+        let passed = |log: LogId| passed.get(&log).copied().unwrap_or(u64::MAX);
+        for (me, scope) in &mut self.scopes {
+            scope.expire(passed(LogId::Scope(*me)), &mut self.slots);
+        }
+        for id in self.log.expire(passed(LogId::Everything)) {
             self.slots[id].position = 0;
             self.slots.release(id);
         }
@@ -412,14 +451,15 @@ impl Store {
         &mut self,
         subscription: &Subscription,
         digest: &HashMap<String, String>,
-        position: Option<u64>,
+        position: Option<Position>,
         now: Instant,
     ) -> (ProxyId, Resume) {
         let log = self.find_log(subscription);
         let (follows, ours) = self.log(log);
         let known = follows.horizon.max(follows.start)..=self.position;
-        let is_known = |at: &u64| known.contains(at);
-        let resumed = position.filter(is_known);
+        // What the proxy may subscribe to may have changed: then it followed another log.
+        let is_known = |position: &Position| position.log == log && known.contains(&position.at);
+        let resumed = position.filter(is_known).map(|position| position.at);
         let (position, resume) = match resumed {
             Some(position) => (position, Resume::Ready),
             None if digest.is_empty() => (0, Resume::Ready),
@@ -445,6 +485,11 @@ impl Store {
             acknowledged: resumed,
             counts: false,
         };
+        if let LogId::Scope(me) = log
+            && let Some(scope) = self.scopes.get_mut(&me)
+        {
+            scope.followers += 1;
+        }
         self.proxies.insert(self.next_proxy, progress);
         self.record_arrival(self.next_proxy, digest.is_empty(), now);
         (self.next_proxy, resume)
@@ -534,11 +579,12 @@ impl Store {
         self.next_scope += 1;
         let me = self.next_scope;
         let mut scope = ResourceScope::new(subscription.clone());
-        let selected = self.slots.contents().filter(|(_, content)| {
-            let root = content.root.as_ref();
+        let is_selected = |id: &SlotId| {
+            let content = self.slots[*id].content.as_ref();
+            let root = content.and_then(|content| content.root.as_deref());
             root.is_some_and(|root| subscription.selects(root))
-        });
-        let mut selected: Vec<SlotId> = selected.map(|(id, _)| id).collect();
+        };
+        let mut selected: Vec<SlotId> = self.roots.iter().copied().filter(is_selected).collect();
         selected.sort_by_key(|id| self.slots[*id].position);
         for id in selected {
             scope.enter(me, id, &mut self.slots, &mut self.position);
@@ -554,8 +600,14 @@ impl Store {
         let Some(progress) = self.proxies.remove(&proxy) else {
             return;
         };
-        if let LogId::Scope(me) = progress.log
-            && !self.proxies.values().any(|other| other.log == progress.log)
+        let LogId::Scope(me) = progress.log else {
+            return;
+        };
+        let Some(scope) = self.scopes.get_mut(&me) else {
+            return;
+        };
+        scope.followers -= 1;
+        if scope.followers == 0
             && let Some(scope) = self.scopes.remove(&me)
         {
             scope.dissolve(me, &mut self.slots);
@@ -643,6 +695,12 @@ impl Store {
                 LogId::Scope(me) => self.scopes.get(&me).map_or(0, ResourceScope::len),
             },
         })
+    }
+
+    /// The position that a commit leads to.
+    pub fn position_of(&self, proxy: ProxyId, commit: u64) -> Option<Position> {
+        let log = self.proxies.get(&proxy)?.log;
+        Some(Position { log, at: commit })
     }
 }
 

@@ -46,9 +46,13 @@ fn encoded(name: &str, node: Option<&Node>) -> Encoded {
     let update = node.map(|node| Update {
         message: format!("{name} {}", node.content).into(),
         fingerprint: Fingerprint::new(name, &node.content.to_string()),
-        references: node.references.clone(),
-        parent: node.parent.clone(),
-        root: node.root.clone(),
+        references: node
+            .references
+            .iter()
+            .map(|name| name.as_str().into())
+            .collect(),
+        parent: node.parent.as_deref().map(Into::into),
+        root: node.root.clone().map(Box::new),
     });
     Encoded {
         name: name.into(),
@@ -98,7 +102,7 @@ struct Receiver {
     subscription: Subscription,
     has: BTreeMap<String, u32>,
     /// Position of the last commit.
-    position: Option<u64>,
+    position: Option<Position>,
 }
 
 impl Receiver {
@@ -154,9 +158,9 @@ impl Receiver {
         for (_, name) in batch.removals {
             self.has.remove(&*name);
         }
-        if batch.commit.is_some() {
-            self.position = batch.commit;
-        }
+        // As it is sent. Between two commits a proxy has none.
+        let commit = batch.commit.and_then(|at| store.position_of(self.id, at));
+        self.position = commit.map(|at| at.to_string().parse().expect("a position"));
         (batch.commit.is_some(), number)
     }
 
@@ -189,6 +193,8 @@ enum Step {
     Reconnect {
         proxy: usize,
         by_position: bool,
+        /// What it is allowed to subscribe to now.
+        subscription: Option<usize>,
     },
     Leave {
         proxy: usize,
@@ -212,7 +218,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..8usize, 0..3usize).prop_map(|(layer, number)| Step::Remove { layer, number }),
         3 => Just(Step::Commit),
         6 => (0..4usize, 1..200usize).prop_map(|(proxy, bytes)| Step::Receive { proxy, bytes }),
-        1 => (0..4usize, any::<bool>()).prop_map(|(proxy, by_position)| Step::Reconnect { proxy, by_position }),
+        1 => (0..4usize, any::<bool>(), prop::option::of(0..4usize)).prop_map(|(proxy, by_position, subscription)| Step::Reconnect {
+            proxy, by_position, subscription
+        }),
         1 => (0..4usize).prop_map(|proxy| Step::Leave { proxy }),
         1 => (0..4usize).prop_map(|subscription| Step::Join { subscription }),
     ]
@@ -297,8 +305,11 @@ proptest! {
                         prop_assert_eq!(&proxy.has, &reachable(&model, &proxy.subscription));
                     }
                 }
-                Step::Reconnect { proxy, by_position } => {
+                Step::Reconnect { proxy, by_position, subscription: allowed } => {
                     if let Some(proxy) = proxies.get_mut(proxy) {
+                        if let Some(allowed) = allowed {
+                            proxy.subscription = subscription(allowed);
+                        }
                         proxy.reconnect(&mut store, by_position);
                     }
                 }
@@ -336,7 +347,7 @@ proptest! {
         }
         apply(&mut store, &names.iter().map(|name| encoded(name, None)).collect::<Vec<_>>());
         prop_assert_eq!(store.slots.names.len(), 0);
-        prop_assert!(store.scopes.is_empty());
+        prop_assert!(store.scopes.is_empty() && store.roots.is_empty());
         prop_assert_eq!(&store.digest, &Digest::default());
     }
 }
