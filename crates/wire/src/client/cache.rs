@@ -298,6 +298,31 @@ mod tests {
     }
 
     #[test]
+    fn secrets_are_loaded_even_if_there_is_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::new(folder.path().to_owned(), true);
+        let mut only = replica();
+        let buckets: Vec<u32> = (0..1024).collect();
+        let mut names: Vec<String> = only
+            .versions(&buckets)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        names.retain(|name| !name.starts_with("secret/"));
+        only.receive(DeltaDiscoveryResponse {
+            removed_resources: names,
+            ..DeltaDiscoveryResponse::default()
+        });
+        only.commit();
+        assert_eq!(only.len(), 1);
+        cache
+            .store(&Subscription::Everything, &only)
+            .expect("stored");
+        let loaded = cache.load(&Subscription::Everything).expect("loaded");
+        assert_eq!(loaded.digest(), only.digest());
+    }
+
+    #[test]
     fn without_secrets_no_private_key_and_no_key_for_it_is_stored() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = Cache::new(folder.path().to_owned(), false);

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use imbl::HashMap as SharedMap;
 use pointsman_binding::Delta;
 use prost::Message;
 
@@ -27,7 +28,8 @@ struct Held {
 /// The received resources.
 #[derive(Clone, Debug, Default)]
 pub struct Replica {
-    held: HashMap<Arc<str>, Held>,
+    /// Shares structure with copies: one is made whenever the configuration is stored.
+    held: SharedMap<Arc<str>, Held>,
     digest: Digest,
     /// Names whose resource has changed since the last commit.
     staged: BTreeSet<Arc<str>>,
@@ -79,7 +81,7 @@ impl Replica {
 
     fn receive_removal(&mut self, name: &str) {
         self.rejected.remove(name);
-        let Some((name, held)) = self.held.remove_entry(name) else {
+        let Some((name, held)) = self.held.remove_with_key(name) else {
             return;
         };
         self.digest.remove(Fingerprint::new(&name, &held.version));
@@ -165,7 +167,7 @@ impl Replica {
         self.staged.is_empty() && !self.has_new_removals
     }
 
-    /// Encodes everything in effect of the wanted types, as responses of bounded size.
+    /// Encodes everything in effect of the wanted types, as responses of bounded size. None of them is empty.
     pub fn encode(&self, wanted: impl Fn(ResourceType) -> bool) -> Vec<Vec<u8>> {
         const CHUNK: usize = 256 * 1024;
         let mut chunks = Vec::new();
@@ -198,7 +200,9 @@ impl Replica {
                 size = 0;
             }
         }
-        chunks.push(chunk.encode_to_vec());
+        if !chunk.resources.is_empty() {
+            chunks.push(chunk.encode_to_vec());
+        }
         chunks
     }
 }
