@@ -229,8 +229,13 @@ impl Tables {
                 _ => {}
             }
         }
-        for edit in edits.values_mut().filter(|edit| edit.recompile) {
-            edit.state.compile();
+        for edit in edits.values_mut() {
+            // They are kept, and most routes have one of each.
+            edit.state.frontends.shrink_to_fit();
+            edit.state.rules.shrink_to_fit();
+            if edit.recompile {
+                edit.state.compile();
+            }
         }
         edits
     }

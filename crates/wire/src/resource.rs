@@ -313,7 +313,7 @@ impl ResourceId {
 pub type ResourceChange = (ResourceId, Option<Resource>);
 
 /// Lists the changed resources of a delta. Statuses are not among them: the control plane keeps them.
-pub fn changes(delta: &Delta) -> Vec<ResourceChange> {
+pub fn changes(delta: &Delta) -> impl Iterator<Item = ResourceChange> {
     let Delta {
         frontends,
         routes,
@@ -329,36 +329,40 @@ pub fn changes(delta: &Delta) -> Vec<ResourceChange> {
         infrastructures: _,
         statuses: _,
     } = delta;
-    let mut all: Vec<ResourceChange> = Vec::new();
-    all.extend(frontends.iter().map(|(id, value)| {
+    let frontends = frontends.iter().map(|(id, value)| {
         let value = value.clone().map(Resource::Frontend);
         (ResourceId::Frontend(id.clone()), value)
-    }));
-    all.extend(routes.iter().map(|(id, value)| {
+    });
+    let routes = routes.iter().map(|(id, value)| {
         let value = value.clone().map(Resource::Route);
         (ResourceId::Route(id.clone()), value)
-    }));
-    all.extend(rules.iter().map(|(id, value)| {
+    });
+    let rules = rules.iter().map(|(id, value)| {
         let value = value.clone().map(|rule| Resource::Rule(id.clone(), rule));
         (ResourceId::Rule(id.clone()), value)
-    }));
-    all.extend(attachments.iter().map(|(id, attached)| {
+    });
+    let attachments = attachments.iter().map(|(id, attached)| {
         let value = attached.then(|| Resource::Attachment(id.clone()));
         (ResourceId::Attachment(id.clone()), value)
-    }));
-    all.extend(backends.iter().map(|(id, value)| {
+    });
+    let backends = backends.iter().map(|(id, value)| {
         let value = value.clone().map(Resource::Backend);
         (ResourceId::Backend(id.clone()), value)
-    }));
-    all.extend(keyed(endpoints, ResourceId::Endpoints, Resource::Endpoints));
-    all.extend(keyed(secrets, ResourceId::Secret, Resource::Secret));
-    all.extend(gateways.iter().map(|(id, value): &(Name, _)| {
+    });
+    let gateways = gateways.iter().map(|(id, value): &(Name, _)| {
         let value = value.clone().map(Resource::Gateway);
         (ResourceId::Gateway(id.clone()), value)
-    }));
-    all.extend(keyed(services, ResourceId::Service, Resource::Service));
-    all.extend(keyed(workloads, ResourceId::Workload, Resource::Workload));
-    all
+    });
+    frontends
+        .chain(routes)
+        .chain(rules)
+        .chain(attachments)
+        .chain(backends)
+        .chain(keyed(endpoints, ResourceId::Endpoints, Resource::Endpoints))
+        .chain(keyed(secrets, ResourceId::Secret, Resource::Secret))
+        .chain(gateways)
+        .chain(keyed(services, ResourceId::Service, Resource::Service))
+        .chain(keyed(workloads, ResourceId::Workload, Resource::Workload))
 }
 
 fn keyed<K: Clone, V: Clone>(

@@ -137,6 +137,10 @@ impl<T: Hash + Eq> Interner<T> {
                 id
             }
             None => {
+                if self.values.len() == self.values.capacity() {
+                    // There may be hundreds of thousands, so doubling would waste much.
+                    self.values.reserve_exact(self.values.len() / 8 + 64);
+                }
                 self.values.push(Some(value));
                 (self.values.len() - 1) as u32
             }

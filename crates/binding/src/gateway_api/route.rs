@@ -93,10 +93,12 @@ impl ParentView {
             refused = refused.or_else(|| Some(("UnsupportedValue", no_rule_served(&self.invalid))));
         }
         let accepted = refused.is_none();
-        let mut all = vec![match refused {
+        // Almost always two, and there may be many routes.
+        let mut all = Vec::with_capacity(2);
+        all.push(match refused {
             Some((reason, message)) => Condition::no("Accepted", reason, message),
             None => Condition::yes("Accepted", "Accepted", remarks.join("; ")),
-        }];
+        });
         all.push(match self.unresolved.first() {
             Some((reason, _)) => {
                 let messages: Vec<&str> = self.unresolved.iter().map(|(_, m)| m.as_str()).collect();
@@ -184,6 +186,9 @@ pub(crate) fn evaluate(context: &RouteContext<'_>, key: &ObjectKey) -> Option<Ro
             None => unknown_parents.push(reference),
         }
     }
+    // Most routes have one parent, and there may be many routes.
+    parents.shrink_to_fit();
+    unknown_parents.shrink_to_fit();
     Some(RouteView {
         generation: route.metadata.generation,
         age: route.metadata.age(),

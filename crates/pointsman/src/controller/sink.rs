@@ -72,7 +72,11 @@ impl XdsSink {
 
 impl Sink for XdsSink {
     fn stage(&mut self, delta: &Delta, _: &Tables) -> Vec<Change> {
-        self.staged.extend(encode_all(delta));
+        let mut staged = encode_all(delta);
+        match self.staged.is_empty() {
+            true => self.staged = staged,
+            false => self.staged.append(&mut staged),
+        }
         Vec::new()
     }
 

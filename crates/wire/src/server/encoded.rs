@@ -34,20 +34,20 @@ pub(super) struct Update {
     pub(super) message: Bytes,
     pub(super) fingerprint: Fingerprint,
     /// Names of resources that this one names.
-    pub(super) references: Vec<String>,
+    pub(super) references: Vec<Arc<str>>,
     /// Name of the resource whose subscribers get this one too.
-    pub(super) parent: Option<String>,
-    pub(super) root: Option<Root>,
+    pub(super) parent: Option<Arc<str>>,
+    pub(super) root: Option<Box<Root>>,
 }
 
 /// Encodes the changes of a delta in the order in which they are sent: updates after what they name, then removals before what they name.
 pub fn encode_all(delta: &Delta) -> Vec<Encoded> {
     let changes = changes(delta);
     let mut all: Vec<Encoded> = changes
-        .into_iter()
         .map(|(id, resource)| encode(&id, resource.as_ref()))
         .collect();
-    all.sort_by_key(|encoded| match encoded.update {
+    // Not a stable sort, which needs memory for half of them.
+    all.sort_unstable_by_key(|encoded| match encoded.update {
         Some(_) => (false, encoded.kind as i8),
         None => (true, -(encoded.kind as i8)),
     });
@@ -87,9 +87,9 @@ fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
         Update {
             fingerprint: Fingerprint::new(&name, &version),
             message: message.encode_to_vec().into(),
-            references: references.iter().map(ResourceId::name).collect(),
-            parent: id.parent().map(|parent| parent.name()),
-            root: Root::of(resource),
+            references: references.iter().map(|id| id.name().into()).collect(),
+            parent: id.parent().map(|parent| parent.name().into()),
+            root: Root::of(resource).map(Box::new),
         }
     });
     Encoded {

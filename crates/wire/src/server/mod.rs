@@ -5,12 +5,13 @@
 //!   that log. Its part `effects` knows which routes are in effect on all proxies, and which proxies lag.
 //! - `scope` computes and maintains the set of resources that some proxies subscribe to; proxies with equal subscriptions share it.
 //! - `selector` parses subscriptions.
-//! - `service` accepts streams, each of which `session` runs; `proxies` is what is known of connected proxies.
+//! - `service` accepts streams, each of which `session` runs; `codec` sets the size of their buffers; `proxies` is what is known of connected proxies.
 //! - `listen` accepts connections. `peer` is the identity of a proxy and the permission that follows from it; `authorization` reads permissions from a file.
 //! - `aggregate` joins the reports of several proxies.
 
 mod aggregate;
 mod authorization;
+mod codec;
 mod encoded;
 mod listen;
 mod peer;

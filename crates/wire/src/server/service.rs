@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::{Response, Status, Streaming};
-use tonic_prost::ProstCodec;
 
 use super::aggregate::Aggregate;
+use super::codec::StreamCodec;
 use super::encoded::Encoded;
 use super::peer::{Authorize, Grant, Peer, Refusal, Token};
 use super::proxies::{Connected, Proxies};
@@ -248,14 +248,14 @@ impl Server {
         peer.token = Token::of(request.headers());
         match request.uri().path() {
             DELTA_PATH => {
-                let codec = ProstCodec::<EncodedResponse, DeltaDiscoveryRequest>::default();
+                let codec = StreamCodec::<EncodedResponse, DeltaDiscoveryRequest>::default();
                 let mut grpc = tonic::server::Grpc::new(codec)
                     .apply_max_message_size_config(Some(session::MAX_REQUEST), None);
                 grpc.streaming(DeltaService { server: self, peer }, request)
                     .await
             }
             REPORT_PATH => {
-                let codec = ProstCodec::<ReportSummary, ProxyReport>::default();
+                let codec = StreamCodec::<ReportSummary, ProxyReport>::default();
                 let mut grpc = tonic::server::Grpc::new(codec)
                     .apply_max_message_size_config(Some(MAX_MESSAGE), None);
                 grpc.client_streaming(ReportService { server: self, peer }, request)

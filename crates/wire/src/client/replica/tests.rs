@@ -101,7 +101,7 @@ fn response(updates: Vec<discovery::Resource>, removals: &[&Resource]) -> DeltaD
 
 /// Names in a delta: `+` before updates, `-` before removals.
 fn names(delta: &Delta) -> Vec<String> {
-    let changes = crate::resource::changes(delta).into_iter();
+    let changes = crate::resource::changes(delta);
     let mut names: Vec<String> = changes
         .map(|(id, resource)| format!("{}{id}", if resource.is_some() { '+' } else { '-' }))
         .collect();
