@@ -13,6 +13,8 @@ use pointsman_proxy::{Changed, Options, Proxy, SocketKey, SocketOwner, Update};
 use pointsman_resources::Name;
 use pointsman_resources::read::ManifestReader;
 use pointsman_routing::Tables;
+use pointsman_wire::xds::discovery::DeltaDiscoveryResponse;
+use prost::Message;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -111,8 +113,12 @@ impl DataPlane {
 
     /// Decodes and applies all resources.
     fn receive(&mut self) {
-        let decoded = pointsman_wire::decode(&self.message).expect("a message");
-        assert_eq!(decoded.rejected, []);
+        assert_eq!(self.receive_message(&self.message.clone()), [""; 0]);
+    }
+
+    /// Decodes and applies resources. Returns the names of those that are rejected.
+    fn receive_message(&mut self, message: &[u8]) -> Vec<String> {
+        let decoded = pointsman_wire::decode(message).expect("a message");
         let mut changed = Changed::default();
         changed.record(&decoded.delta);
         self.tables.apply(&decoded.delta);
@@ -131,15 +137,40 @@ impl DataPlane {
             ..Update::default()
         });
         assert!(outcome.unbound.is_empty() && outcome.faulty.is_empty());
+        let rejected = decoded.rejected.into_iter();
+        rejected.map(|rejection| rejection.name).collect()
+    }
+
+    /// Receives the resources again, one of which is changed.
+    fn receive_changed(&mut self, name: &str, change: impl Fn(&mut Vec<u8>)) -> Vec<String> {
+        let mut message = DeltaDiscoveryResponse::decode(&*self.message).expect("a message");
+        let mut all = message.resources.iter_mut();
+        let resource = all.find(|resource| resource.name == name);
+        let any = resource.and_then(|resource| resource.resource.as_mut());
+        change(&mut any.expect("a resource of this name").value);
+        self.receive_message(&message.encode_to_vec())
     }
 
     /// Sends a request on a connection of its own.
     fn get(&self) {
+        assert_eq!(self.status("/"), 200);
+    }
+
+    /// Sends a request for a path on a connection of its own. Returns the status of the response.
+    fn status(&self, path: &str) -> u16 {
         let mut stream = TcpStream::connect(self.listener).expect("a connection");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-        let request = b"GET / HTTP/1.1\r\nhost: shop.example\r\n\r\n";
-        stream.write_all(request).expect("the request is sent");
-        assert!(read_head(&mut stream), "no response");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: shop.example\r\nconnection: close\r\n\r\n");
+        stream
+            .write_all(request.as_bytes())
+            .expect("the request is sent");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response");
+        let status = response.split(' ').nth(1);
+        status
+            .and_then(|status| status.parse().ok())
+            .expect("a status")
     }
 }
 
@@ -223,4 +254,68 @@ fn resent_resources_do_not_reset_ejected_endpoints() {
     // Without ejection every second request would go to the failing endpoint first.
     assert!(bad.connections() < 25, "{}", bad.connections());
     assert!(good.requests() > 75, "{}", good.requests());
+}
+
+/// A route with two rules, `/a` and `/b`.
+fn two_rules(backend: &Backend) -> String {
+    let yaml = manifests(&[&[backend.address]]);
+    let rule = |path: &str| {
+        format!("{{matches: [{{path: {{value: {path}}}}}], backendRefs: [{{name: s0, port: 80}}]}}")
+    };
+    let rules = format!("rules: [{}, {}]", rule("/a"), rule("/b"));
+    let (before, _) = yaml.split_once("rules: [{").expect("rules");
+    format!("{before}{rules}}}}}\n")
+}
+
+const RULE_A: &str = "rule/HTTPRoute/infra/r/gateway/0/0";
+
+// resources.proto: "A rule with a filter that the receiver does not know answers 500".
+#[test]
+fn a_rule_with_an_unknown_filter_answers_500_and_others_are_unaffected() {
+    let backend = Backend::start(free(10), true);
+    let mut plane = DataPlane::start(free(11), &two_rules(&backend));
+    assert_eq!(["/a", "/b"].map(|path| plane.status(path)), [200, 200]);
+    // Field 3, `filters`, with a case of number 99.
+    let unknown = [3 << 3 | 2, 3, 0x9a, 0x06, 0];
+    let rejected = plane.receive_changed(RULE_A, |rule| rule.extend(unknown));
+    assert_eq!(rejected, [""; 0]);
+    assert_eq!(["/a", "/b"].map(|path| plane.status(path)), [500, 200]);
+    plane.receive();
+    assert_eq!(["/a", "/b"].map(|path| plane.status(path)), [200, 200]);
+}
+
+#[test]
+fn a_rejected_rule_keeps_its_last_version_in_effect_and_others_change() {
+    let backend = Backend::start(free(12), true);
+    let mut plane = DataPlane::start(free(13), &two_rules(&backend));
+    plane.message = {
+        let mut message = DeltaDiscoveryResponse::decode(&*plane.message).expect("a message");
+        message
+            .resources
+            .retain(|resource| resource.name.starts_with("rule/"));
+        message.encode_to_vec()
+    };
+    // The other rule is changed in the same message: it matches another path.
+    let other = "rule/HTTPRoute/infra/r/gateway/1/0";
+    let changed = plane.message.clone();
+    plane.receive_changed(other, |rule| {
+        let at = rule
+            .windows(2)
+            .position(|two| two == b"/b")
+            .expect("a path");
+        rule[at + 1] = b'c';
+    });
+    assert_eq!(
+        ["/a", "/b", "/c"].map(|path| plane.status(path)),
+        [200, 404, 200]
+    );
+    plane.message = changed;
+    assert_eq!(
+        plane.receive_changed(RULE_A, |rule| *rule = vec![0xff]),
+        [RULE_A]
+    );
+    assert_eq!(
+        ["/a", "/b", "/c"].map(|path| plane.status(path)),
+        [200, 200, 404]
+    );
 }
