@@ -126,7 +126,8 @@ fn options(arguments: &Arguments, number: usize, cache: Option<Cache>) -> Result
         token: None,
         cache,
         subscription: Subscription::parse(&names)?,
-        admin: None,
+        own: Default::default(),
+        control_plane_servers: Default::default(),
     })
 }
 
