@@ -305,8 +305,14 @@ impl Reconciler {
     fn bind(&mut self, changes: Vec<Change>) -> Delta {
         changes.iter().for_each(|change| self.inputs.record(change));
         let delta = self.binder.apply(changes);
-        self.tables.apply(&delta);
+        if self.uses_tables() {
+            self.tables.apply(&delta);
+        }
         delta
+    }
+
+    fn uses_tables(&self) -> bool {
+        self.sinks.iter().any(|sink| sink.uses_tables())
     }
 
     fn commit(&mut self) -> Vec<Change> {
@@ -341,7 +347,7 @@ impl Reconciler {
         self.version += 1;
         self.snapshots.publish(Snapshot {
             version: self.version,
-            tables: self.tables.clone(),
+            tables: self.uses_tables().then(|| self.tables.clone()),
             entries: self.journal.entries().clone(),
             findings: self.findings.clone(),
             inputs: self.inputs.clone(),

@@ -15,6 +15,11 @@ use crate::StatusEntry;
 /// Both steps return reports: addresses of Gateways ([`Change::Observe`]) and backends that are needed even if no route uses them ([`Change::Need`]). A sink
 /// whose reports arrive later, from proxies over a network, returns none here.
 pub trait Sink: Send {
+    /// Reports whether the sink uses the routing tables. If no sink does, none are compiled, and those that are passed to the sinks are empty.
+    fn uses_tables(&self) -> bool {
+        true
+    }
+
     /// Prepares a change without putting it into effect. `tables` include this change.
     fn stage(&mut self, delta: &Delta, tables: &Tables) -> Vec<Change>;
 

@@ -25,8 +25,8 @@ use crate::source::Findings;
 pub struct Snapshot {
     /// Number of snapshots published before this one.
     pub version: u64,
-    /// Routing tables.
-    pub tables: Tables,
+    /// Routing tables; `None` if no sink uses them. [`Snapshots::tables`] returns them in either case.
+    pub(crate) tables: Option<Tables>,
     /// Statuses, by the position of their objects in the input.
     pub entries: Entries,
     /// Findings of the source.
@@ -56,6 +56,20 @@ struct Rendered {
 struct Replica {
     binder: Binder,
     inputs: Inputs,
+    /// Tables of snapshots without tables.
+    tables: Tables,
+}
+
+impl Replica {
+    /// Applies what differs between the replica and a snapshot.
+    fn catch_up(&mut self, snapshot: &Snapshot) {
+        let changes = snapshot.inputs.changes_since(&self.inputs);
+        let delta = self.binder.apply(changes);
+        if snapshot.tables.is_none() {
+            self.tables.apply(&delta);
+        }
+        self.inputs = snapshot.inputs.clone();
+    }
 }
 
 impl Snapshot {
@@ -83,7 +97,7 @@ impl Snapshots {
         let version = self.latest().version + 1;
         self.publish(Snapshot {
             version,
-            tables,
+            tables: Some(tables),
             ..Snapshot::default()
         });
     }
@@ -92,10 +106,19 @@ impl Snapshots {
     pub fn with_binder<T>(&self, snapshot: &Snapshot, read: impl FnOnce(&Binder) -> T) -> T {
         let replica = self.replica.lock();
         let mut replica = replica.unwrap_or_else(PoisonError::into_inner);
-        let changes = snapshot.inputs.changes_since(&replica.inputs);
-        replica.binder.apply(changes);
-        replica.inputs = snapshot.inputs.clone();
+        replica.catch_up(snapshot);
         read(&replica.binder)
+    }
+
+    /// Returns the routing tables of a snapshot. Those that no sink uses are compiled here. Readers block each other.
+    pub fn tables(&self, snapshot: &Snapshot) -> Tables {
+        if let Some(tables) = &snapshot.tables {
+            return tables.clone();
+        }
+        let replica = self.replica.lock();
+        let mut replica = replica.unwrap_or_else(PoisonError::into_inner);
+        replica.catch_up(snapshot);
+        replica.tables.clone()
     }
 
     /// Returns the body of `/status`: the output of `check -o json` for the configuration in effect. Rendered at most once per version and minute.
@@ -133,7 +156,8 @@ impl Snapshots {
             findings,
             ignored_kinds,
         } = &snapshot.findings;
-        let warnings = report::warnings(findings, bound, &snapshot.tables, find);
+        let tables = self.tables(snapshot);
+        let warnings = report::warnings(findings, bound, &tables, find);
         let is_error = |finding: &&Finding| finding.severity == Severity::Error;
         let errors: Vec<&Finding> = findings.iter().filter(is_error).collect();
         let items: Vec<&RawValue> = entries().map(|entry| entry.item()).collect();

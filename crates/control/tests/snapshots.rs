@@ -78,3 +78,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn tables_that_no_sink_uses_are_compiled_for_readers() {
+    let mut harness = Harness::without_sinks(BASE);
+    assert_eq!(harness.attached(), 0);
+    harness.apply(&route("a", "edge"));
+    let before = harness.snapshots.latest();
+    harness.apply(&route("b", "edge"));
+    assert_eq!(harness.attached(), 2);
+    harness.delete("HTTPRoute shop/a");
+    harness.apply(&route("b", "none"));
+    assert_eq!(harness.attached(), 0);
+    // A reader may be late.
+    let tables = harness.snapshots.tables(&before);
+    let attached: usize = tables.frontends().map(|table| table.routes().count()).sum();
+    assert_eq!(attached, 1);
+}

@@ -130,6 +130,18 @@ impl Harness {
         }
     }
 
+    /// One whose sinks use no tables, because there are none.
+    pub fn without_sinks(text: &str) -> Self {
+        let (snapshots, log): (Arc<Snapshots>, Arc<Mutex<SinkLog>>) = Default::default();
+        let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone());
+        reconciler.apply_changes(update(text));
+        Harness {
+            reconciler,
+            snapshots,
+            log,
+        }
+    }
+
     pub fn apply(&mut self, text: &str) {
         self.reconciler.apply_changes(update(text));
     }
@@ -147,7 +159,8 @@ impl Harness {
     /// Returns the number of attached routes in the latest snapshot.
     pub fn attached(&self) -> usize {
         let snapshot = self.snapshots.latest();
-        let frontends = snapshot.tables.frontends();
+        let tables = self.snapshots.tables(&snapshot);
+        let frontends = tables.frontends();
         frontends.map(|table| table.routes().count()).sum()
     }
 

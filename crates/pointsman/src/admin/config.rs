@@ -7,27 +7,26 @@ use pointsman_binding::bound::{
     PathPredicate, SecretId, StringPredicate, Tags, Trust, ValuePredicate, WeightedBackend,
     policy_names,
 };
-use pointsman_control::Snapshot;
 use pointsman_proxy::placement::{gateway_kind, protocol_name};
 use pointsman_proxy::{SocketKey, SocketOwner, Sockets};
 use pointsman_resources::ObjectKey;
-use pointsman_routing::{FrontendTable, MatchEntry};
+use pointsman_routing::{FrontendTable, MatchEntry, Tables};
 use serde_json::{Map, Value, json};
 
-/// Renders the tables of a snapshot and the sockets of the data plane.
-pub fn render(snapshot: &Snapshot, sockets: &Sockets) -> Value {
-    let frontends = snapshot.tables.frontends();
+/// Renders routing tables and the sockets of the data plane.
+pub fn render(version: u64, tables: &Tables, sockets: &Sockets) -> Value {
+    let frontends = tables.frontends();
     let frontends: Vec<Value> = frontends.map(|table| frontend(table, sockets)).collect();
-    let mut backends: Vec<_> = snapshot.tables.backends().collect();
+    let mut backends: Vec<_> = tables.backends().collect();
     backends.sort_by(|a, b| a.id.cmp(&b.id));
     let owners = sockets.owners.iter();
     let sockets: Vec<Value> = owners.map(|entry| socket(entry, sockets)).collect();
     let render_backend = |it: &Arc<Backend>| {
-        let endpoints = snapshot.tables.endpoints(&it.id);
+        let endpoints = tables.endpoints(&it.id);
         backend(it, endpoints.map(|endpoints| &**endpoints))
     };
     json!({
-        "version": snapshot.version,
+        "version": version,
         "sockets": sockets,
         "frontends": frontends,
         "backends": backends.into_iter().map(render_backend).collect::<Vec<_>>(),

@@ -40,10 +40,12 @@ pub fn respond(target: &str, state: &AdminState) -> AdminResponse {
             "the control plane serves /conditions, not its proxies\n",
         ),
         "/conditions" => conditions(query, state).unwrap_or_else(|error| bad_request(&error)),
-        "/config" => AdminResponse::json(
-            200,
-            config::render(&state.snapshots.latest(), &state.sockets.current()).to_string(),
-        ),
+        "/config" => {
+            let snapshot = state.snapshots.latest();
+            let tables = state.snapshots.tables(&snapshot);
+            let page = config::render(snapshot.version, &tables, &state.sockets.current());
+            AdminResponse::json(200, page.to_string())
+        }
         "/proxies" => match &state.peer {
             PeerState::Proxies(server) => {
                 AdminResponse::json(200, peer::proxies(server).to_string())
@@ -97,9 +99,10 @@ fn conditions(query: &str, state: &AdminState) -> Result<AdminResponse, String> 
 fn explain(query: &str, state: &AdminState) -> Result<AdminResponse, String> {
     let (arguments, mut query) = parse_query(query, state.paths)?;
     let snapshot = state.snapshots.latest();
+    let tables = state.snapshots.tables(&snapshot);
     let explanation = state.snapshots.with_binder(&snapshot, |binder| {
         explain::resolve_mesh_names(binder, &arguments, &mut query)?;
-        anyhow::Ok(control_explain(binder, &snapshot.tables, &query))
+        anyhow::Ok(control_explain(binder, &tables, &query))
     });
     let explanation = explanation.map_err(|error| format!("{error:#}"))?;
     if arguments.sources.output == Format::Text {

@@ -71,6 +71,10 @@ impl XdsSink {
 }
 
 impl Sink for XdsSink {
+    fn uses_tables(&self) -> bool {
+        false
+    }
+
     fn stage(&mut self, delta: &Delta, _: &Tables) -> Vec<Change> {
         let mut staged = encode_all(delta);
         match self.staged.is_empty() {

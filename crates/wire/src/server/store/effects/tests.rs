@@ -59,8 +59,8 @@ impl Plane {
             update: Some(Update {
                 message: name.clone().into(),
                 fingerprint: Fingerprint::new(&name, &self.content.to_string()),
-                references,
-                parent,
+                references: references.into_iter().map(Into::into).collect(),
+                parent: parent.map(Into::into),
                 root: None,
             }),
             name: name.into(),
@@ -71,7 +71,7 @@ impl Plane {
         let gateway = format!("gateway/infra/{name}");
         let mut request = self.encoded(gateway.clone(), vec![], None);
         if let Some(update) = &mut request.update {
-            update.root = Some(Root::Gateway(Name::new("infra", name)));
+            update.root = Some(Box::new(Root::Gateway(Name::new("infra", name))));
         }
         let listener = ResourceId::Frontend(frontend(name)).name();
         let listener = self.encoded(listener, vec![], Some(gateway));
