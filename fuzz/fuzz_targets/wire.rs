@@ -122,8 +122,8 @@ fn receive(bytes: &[u8]) {
 
 /// A control plane that lives as long as the process.
 static SERVER: LazyLock<(Arc<Server>, tokio::runtime::Runtime)> = LazyLock::new(|| {
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_all().build().expect("a runtime");
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().expect("a runtime");
     let allow = server::authorize_by_certificate(|_| Subscription::Everything);
     let server = Arc::new(Server::new("fuzz".to_owned(), allow, || {}));
     let response = DeltaDiscoveryResponse {

@@ -191,8 +191,10 @@ impl Split {
     }
 
     fn spawn(&self, mut command: Command) -> Child {
-        let log = fs::File::options().create(true).append(true);
-        let log = { log }
+        let mut options = fs::File::options();
+        let log = options
+            .create(true)
+            .append(true)
             .open(self.folder.path().join("log"))
             .expect("a file");
         command
