@@ -277,11 +277,7 @@ async fn a_recorded_proxy_that_connects_again_receives_what_it_lacks() {
 async fn recorded_reports_are_understood() {
     let (server, address) = server_with(2);
     exchange(address, REPORT_PATH, recorded("proxy-reports.bin")).await;
-    assert!(
-        server
-            .admin_addresses()
-            .contains(&([127, 0, 0, 1], 15000).into())
-    );
+    assert_eq!(server.proxies_own_servers(), admin_server());
     let changes = server.take_reports();
     assert_eq!(format!("{changes:?}"), format!("{:?}", reported()));
 }
@@ -387,7 +383,10 @@ async fn record_proxy() {
     }
     let rule = "type.googleapis.com/pointsman.v1.Rule";
     let broken = response(rule, "900", any(BROKEN, rule, vec![0xff]));
-    let commit = proto::snapshot::State::Commit(proto::Commit { version: 900 });
+    let commit = proto::snapshot::State::Commit(proto::Commit {
+        version: 900,
+        own_servers: Vec::new(),
+    });
     for message in [broken, snapshot("901", commit)] {
         responses.send(frame(&message)).expect("sent");
     }
