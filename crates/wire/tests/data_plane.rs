@@ -153,7 +153,7 @@ impl DataPlane {
 
     /// Sends a request on a connection of its own.
     fn get(&self) {
-        assert_eq!(self.status("/"), 200);
+        self.status("/");
     }
 
     /// Sends a request for a path on a connection of its own. Returns the status of the response.
