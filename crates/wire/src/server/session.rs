@@ -32,11 +32,11 @@ pub const POSITION: &str = "position";
 /// Largest request.
 pub const MAX_REQUEST: usize = 4 * 1024 * 1024;
 
-/// Bytes of one response, unless a single resource is larger.
-const RESPONSE_BYTES: usize = 128 * 1024;
+/// Bytes of one response, unless a single resource is larger. A stream keeps the buffer in which its last response was encoded.
+const RESPONSE_BYTES: usize = 32 * 1024;
 
 /// Bytes that may be sent and not acknowledged.
-const WINDOW: usize = 1024 * 1024;
+const WINDOW: usize = 512 * 1024;
 
 /// Resources that a proxy may list when it connects.
 const MAX_LISTED: usize = 4_000_000;
