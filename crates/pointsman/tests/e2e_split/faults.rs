@@ -10,7 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::support::certificates::Authority;
 use crate::support::gateway::Address;
@@ -391,9 +393,14 @@ fn plan(default: u64) -> (u64, Duration) {
     (seed, Duration::from_secs(seconds.unwrap_or(6)))
 }
 
+/// Prints the progress of a long run.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
 async fn run(link: Option<Link>, default_seed: u64) {
     let (seed, duration) = plan(default_seed);
-    println!("FAULTS_SEED={seed}");
+    say(&format!("FAULTS_SEED={seed}"));
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut split = Split::new(link);
     split.history.push(format!("FAULTS_SEED={seed}"));
@@ -412,7 +419,7 @@ async fn run(link: Option<Link>, default_seed: u64) {
     traffic.is_over.store(true, Ordering::SeqCst);
     client.await.expect("no panic");
     let answered = traffic.answered.load(Ordering::SeqCst);
-    println!("{sequences} sequences, {answered} requests");
+    say(&format!("{sequences} sequences, {answered} requests"));
     let lost = traffic.lost.lock().expect("no panic").clone();
     assert_eq!(lost, [""; 0], "of {answered}");
     assert!(answered > 0);
