@@ -226,6 +226,16 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     assert!(proxy.commits.is_empty());
     assert!(control_plane.server.refusals() > refused);
     drop(proxy);
+    // Nor may it ask for everything, which is counted too.
+    let refused = control_plane.server.refusals();
+    let files = issue(&authority, path, "proxy", &["unknown.example"]);
+    let proxy = Proxy::start(&control_plane, files, &["*"]);
+    until("it is refused", || {
+        control_plane.server.refusals() > refused
+    })
+    .await;
+    assert!(proxy.commits.is_empty());
+    drop(proxy);
     // A key that is renewed, or comes later, goes the same way.
     let files = issue(&authority, path, "proxy", &["edge-1.example"]);
     let mut proxy = Proxy::start(&control_plane, files, &["*"]);

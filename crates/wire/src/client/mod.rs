@@ -170,6 +170,10 @@ impl Client {
                 return;
             }
             let was_connected = self.record_failure(&url, &error);
+            if self.store_at.is_some() {
+                // Without a connection, nothing else will be stored for a while.
+                self.store();
+            }
             if was_connected && before != self.state.lock().version {
                 backoff = BACKOFF.0;
             }

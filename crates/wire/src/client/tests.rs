@@ -69,6 +69,10 @@ struct Proxy {
 
 impl Proxy {
     fn start(urls: &[std::net::SocketAddr]) -> Proxy {
+        Proxy::with_cache(urls, None)
+    }
+
+    fn with_cache(urls: &[std::net::SocketAddr], cache: Option<Cache>) -> Proxy {
         let (sender, commits) = mpsc::channel(1);
         let (servers, control_plane_servers) = watch::channel(OwnServers::default());
         let urls = urls
@@ -80,7 +84,7 @@ impl Proxy {
             software: "0.0.0-test".to_owned(),
             tls: None,
             token: None,
-            cache: None,
+            cache,
             subscription: Subscription::Everything,
             own: admin_server(),
             control_plane_servers: servers,
@@ -197,6 +201,26 @@ async fn a_proxy_that_has_everything_receives_nothing_from_a_restarted_control_p
     let wanted = format!("http://{}", other.address);
     assert_eq!(proxy.state.current().connected, Some(wanted));
     assert!(other.server.proxies()[0].bytes < 4096);
+}
+
+// "A proxy survives the loss of all control planes on its last snapshot, stored on disk": on the last one, however shortly before the loss it was received.
+#[tokio::test]
+async fn a_change_shortly_before_the_loss_of_the_control_plane_is_stored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = || Cache::new(folder.path().to_owned(), true);
+    let control_plane = ControlPlane::start("a", "127.0.0.1:0");
+    control_plane.apply(&delta(&[(1, Some("a"))]));
+    let mut proxy = Proxy::with_cache(&[control_plane.address], Some(cache()));
+    proxy.receive().await;
+    let server = control_plane.server.clone();
+    until("acknowledged", || server.proxies()[0].lag.is_none()).await;
+    control_plane.accept.abort();
+    server.shut_down();
+    let stored = || cache().load(&Subscription::Everything);
+    until("it is stored", || {
+        stored().is_ok_and(|replica| replica.len() == 1)
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -171,6 +171,15 @@ impl<'s> Session<'s> {
         }
         let subscription = wanted.restrict(&allowed);
         if subscription.is_empty() {
+            // Parts that are refused are logged above.
+            if refused.is_empty() {
+                let identity = grant.identities.join(", ");
+                server.count_refusal();
+                tracing::warn!(
+                    "proxy {} ({identity}) may not subscribe to anything",
+                    node.id
+                );
+            }
             let nothing = "nothing of what the proxy subscribes to is permitted to it";
             return Err(Status::permission_denied(nothing));
         }
