@@ -524,6 +524,10 @@ pub struct Explain {
     #[command(flatten)]
     pub sources: Sources,
 
+    /// URL of the admin server of a controller or of `run`, such as http://127.0.0.1:15000: explains with its configuration
+    #[arg(long, value_name = "URL", conflicts_with_all = ["paths", "namespace", "all_namespaces", "kubeconfig", "context", "gateway_class", "controller_name", "content_dir", "content_env", "endpoint_addresses", "allow_endpoint_range", "path_policy"])]
+    pub server: Option<ServerUrl>,
+
     /// Gateway, and optionally listener, that receives the request [default: selected by the URL]
     ///
     /// A Kuma MeshGateway, or a Dataplane that serves one, is given by its NAME, optionally prefixed with its mesh.

@@ -59,16 +59,26 @@ struct PageResponse {
 impl ServerUrl {
     /// Requests a page that is JSON.
     pub fn json<T: DeserializeOwned>(&self, target: &str, timeout: Duration) -> Result<T> {
-        let response = self.get(target, timeout)?;
-        if response.status != 200 {
-            let body = String::from_utf8_lossy(&response.body);
-            let first = body.lines().next().unwrap_or_default();
-            bail!("{self} answers {target} with {}: {first}", response.status);
-        }
-        let value = serde_json::from_slice(&response.body);
+        let body = self.page(target, timeout)?;
+        let value = serde_json::from_slice(&body);
         value.with_context(|| {
             format!("{self} is not the admin server of Pointsman, or one of another version: it answers {target} with something else")
         })
+    }
+
+    /// Requests a page that is text.
+    pub fn text(&self, target: &str, timeout: Duration) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.page(target, timeout)?).into_owned())
+    }
+
+    fn page(&self, target: &str, timeout: Duration) -> Result<Vec<u8>> {
+        let PageResponse { status, body } = self.get(target, timeout)?;
+        if status != 200 {
+            let body = String::from_utf8_lossy(&body);
+            let first = body.lines().next().unwrap_or_default();
+            bail!("{self} answers {target} with {status}: {first}");
+        }
+        Ok(body)
     }
 
     fn get(&self, target: &str, timeout: Duration) -> Result<PageResponse> {

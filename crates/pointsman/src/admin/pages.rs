@@ -140,6 +140,7 @@ fn parse_query(query: &str, paths: Paths) -> Result<(Explain, Query), String> {
             permissions: PermissionArgs::default(),
             output: Format::Json,
         },
+        server: None,
         gateway: None,
         from: None,
         sni: None,
@@ -220,7 +221,7 @@ mod tests {
             ("url=http://a/&colour=red", "unknown parameter `colour`"),
             ("url=http://a/&output=red", "text or json"),
             ("url=http://a/&header=x", "not of the form"),
-            ("url=ftp://a/", "none of http"),
+            ("url=ftp://a/", "not one of http"),
         ] {
             let error = parse_query(query, Paths::Any).err().unwrap_or_default();
             assert!(error.contains(expected), "{query}: {error}");

@@ -90,6 +90,25 @@ fn the_explain_page_agrees_with_the_command() {
     let command: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(page, command);
     assert_eq!(page["outcome"], "redirect");
+    let by_server = |format: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_pointsman"))
+            .args([
+                "explain",
+                "--server",
+                &format!("http://{}", running.admin),
+                "-o",
+                format,
+            ])
+            .args(["-H", "x-a: b", "-X", "PUT", "--gateway", "infra/edge"])
+            .arg("http://a.example/one/two")
+            .output()
+            .expect("the binary runs");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let command: serde_json::Value = serde_json::from_str(&by_server("json")).expect("JSON");
+    assert_eq!(page, command);
+    assert!(by_server("text").starts_with("frontend Gateway infra/edge"));
     let (status, body) =
         running.get("/explain?url=http://a.example/one&gateway=infra/edge&output=text");
     assert_eq!(status, 200);

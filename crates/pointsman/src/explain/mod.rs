@@ -1,5 +1,7 @@
 //! The command `explain`: shows which rule a request matches, and why.
 
+mod remote;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -22,6 +24,9 @@ use crate::output::{self, Paint, Style};
 
 /// Runs `explain`.
 pub fn run(arguments: &Explain) -> Result<ExitCode> {
+    if let Some(server) = &arguments.server {
+        return remote::run(server, arguments);
+    }
     let mut query = query(arguments)?;
     let (loaded, _) = input::load(&arguments.sources)?;
     let errors = loaded

@@ -1,0 +1,128 @@
+//! `explain --server`: the explanation of a running process, with the configuration that it has in effect.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use super::query;
+use crate::cli::{Explain, Format};
+use crate::client::ServerUrl;
+use crate::output;
+
+/// Time limit for a request to a server.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Prints what a server explains.
+pub fn run(server: &ServerUrl, arguments: &Explain) -> Result<ExitCode> {
+    // Invalid arguments are errors here as well as there.
+    query(arguments)?;
+    if arguments.sni.as_deref() == Some("") {
+        bail!(
+            "--sni '' is not available with --server: the server takes it for the host of the URL"
+        );
+    }
+    let target = target(arguments);
+    let explanation: Value = server.json(&format!("{target}&output=json"), TIMEOUT)?;
+    match arguments.sources.output {
+        Format::Text => {
+            let text = server.text(&format!("{target}&output=text"), TIMEOUT)?;
+            output::print(&text)?;
+        }
+        format => output::structured(format, &explanation)?,
+    }
+    Ok(ExitCode::from(exit_status(&explanation)))
+}
+
+/// Returns the page that explains the request of the arguments.
+fn target(arguments: &Explain) -> String {
+    let mut target = format!("/explain?url={}", encode(&arguments.url));
+    let named = [
+        ("method", &arguments.method),
+        ("gateway", &arguments.gateway),
+        ("from", &arguments.from),
+        ("sni", &arguments.sni),
+    ];
+    let named = named
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let headers = arguments.headers.iter().map(|header| ("header", header));
+    for (name, value) in named.chain(headers) {
+        let _ = write!(target, "&{name}={}", encode(value));
+    }
+    target
+}
+
+/// Encodes a value of a query.
+fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(byte.into());
+            }
+            byte => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        }
+    }
+    encoded
+}
+
+/// Returns the exit status for an explanation, as `explain` has it for its own.
+fn exit_status(explanation: &Value) -> u8 {
+    let backends = explanation["backends"].as_array().into_iter().flatten();
+    let mut used = backends
+        .filter(|backend| backend["share"].as_f64() > Some(0.0))
+        .peekable();
+    let fails = used.peek().is_some() && used.all(|backend| !backend["reason"].is_null());
+    match explanation["outcome"].as_str() {
+        Some("forward") => u8::from(fails || !explanation["status"].is_null()),
+        Some("redirect") => 0,
+        Some("respond") => match explanation["status"].as_u64() {
+            Some(..400) => 0,
+            _ => 1,
+        },
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_of_a_query_are_encoded() {
+        assert_eq!(encode("x: a&b=/ü"), "x%3A%20a%26b%3D%2F%C3%BC");
+    }
+
+    #[test]
+    fn the_exit_status_says_if_the_client_gets_an_error() {
+        for (explanation, expected) in [
+            (
+                json!({"outcome": "forward", "backends": [{"share": 1.0}]}),
+                0,
+            ),
+            (
+                json!({"outcome": "forward", "backends": [{"share": 1.0, "reason": "x"}]}),
+                1,
+            ),
+            (
+                json!({"outcome": "forward", "backends": [{"share": 0.5, "reason": "x"}, {"share": 0.5}]}),
+                0,
+            ),
+            (json!({"outcome": "redirect", "status": 302}), 0),
+            (json!({"outcome": "respond", "status": 204}), 0),
+            (json!({"outcome": "respond", "status": 500}), 1),
+            (json!({"outcome": "respond", "status": "reset"}), 1),
+            (json!({"outcome": "no-route", "status": 404}), 1),
+            (json!({"outcome": "no-frontend"}), 1),
+        ] {
+            assert_eq!(exit_status(&explanation), expected, "{explanation}");
+        }
+    }
+}
