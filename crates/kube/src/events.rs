@@ -80,8 +80,9 @@ impl StatusSink for EventSink {
         let found = entry.and_then(|entry| Some((entry, entry.status.as_ref()?)));
         let problems = found.iter().flat_map(|(_, status)| {
             let problems = status_log::problems(status).into_iter();
-            // What is being created is no problem yet.
-            let problems = problems.filter(|problem| problem.reason != "Pending");
+            // A Gateway that is being created has no proxy and no address for a moment.
+            let problems = problems
+                .filter(|problem| !matches!(problem.reason, "Pending" | "AddressNotAssigned"));
             problems.map(|problem| Problem {
                 reason: problem.reason,
                 note: problem.text,

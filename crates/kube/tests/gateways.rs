@@ -190,7 +190,11 @@ async fn what_parameters_do_not_ask_for_any_more_is_removed() {
     .await;
     parameters(json!({"workload": "DaemonSet", "service": {"type": "ClusterIP"}})).await;
     wait_for(&cluster, "DaemonSet", &name).await;
-    for kind in ["HorizontalPodAutoscaler", "Deployment"] {
+    for kind in [
+        "HorizontalPodAutoscaler",
+        "Deployment",
+        "PodDisruptionBudget",
+    ] {
         eventually(&format!("{kind} is removed"), async || {
             find(&cluster, kind, &name).await.is_none()
         })

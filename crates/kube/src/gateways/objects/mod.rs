@@ -135,19 +135,23 @@ pub fn generate(
             json!({"spec": workload::spec(&context)}),
         ),
         service::service(&context),
-        context.object(
-            ObjectKind::PodDisruptionBudget,
-            &patches.pod_disruption_budget,
-            json!({"spec": {
-                "maxUnavailable": 1,
-                "selector": {"matchLabels": context.selector()},
-                // A proxy that does not serve may always be evicted.
-                "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            }}),
-        ),
     ];
+    all.extend(disruption_budget(&context));
     all.extend(autoscaler(&context));
     all
+}
+
+/// Returns the limit to the eviction of proxies. Those of a DaemonSet are not evicted when a node is drained, and a limit for them can't be computed.
+fn disruption_budget(context: &Context<'_>) -> Option<Object> {
+    let is_limited = context.parameters.workload == Workload::Deployment;
+    let patch = &context.parameters.patches.pod_disruption_budget;
+    let fields = json!({"spec": {
+        "maxUnavailable": 1,
+        "selector": {"matchLabels": context.selector()},
+        // A proxy that does not serve may always be evicted.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }});
+    is_limited.then(|| context.object(ObjectKind::PodDisruptionBudget, patch, fields))
 }
 
 fn autoscaler(context: &Context<'_>) -> Option<Object> {

@@ -192,6 +192,7 @@ fn parameters_choose_workload_and_scaling() {
     assert_eq!(target["averageUtilization"], 50);
     let every_node = gateway(json!({"workload": "DaemonSet"}));
     assert!(kinds(&every_node).contains(&DaemonSet) && !kinds(&every_node).contains(&Deployment));
+    assert!(!kinds(&every_node).contains(&PodDisruptionBudget));
 }
 
 #[test]
