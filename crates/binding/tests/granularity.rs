@@ -65,6 +65,20 @@ fn a_renewed_certificate_changes_no_other_resource() {
 }
 
 #[test]
+fn a_certificate_that_is_renewed_and_no_longer_used_is_only_removed() {
+    let gateway = doc(
+        "Gateway",
+        "infra/secure",
+        "{gatewayClassName: ours, listeners: [{name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}}]}",
+    );
+    let mut bound = two_gateways(&(gateway + &fresh_secret("infra/c")));
+    let deletion = Change::Delete(key("Gateway infra/secure"));
+    let delta = bound.apply(puts(&fresh_secret("infra/c")).into_iter().chain([deletion]));
+    assert_eq!(delta.secrets.len(), 1, "one item for each changed resource");
+    assert!(delta.secrets[0].1.is_none());
+}
+
+#[test]
 fn an_unreferenced_secret_is_not_distributed() {
     let bound = two_gateways(&fresh_secret("infra/c"));
     assert!(bound.secrets.is_empty());

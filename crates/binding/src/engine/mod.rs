@@ -141,17 +141,18 @@ impl Binder {
             }
         }
         let mut delta = Delta::default();
-        self.compute_all(&mut delta);
+        self.compute_before(query::SECRETS, &mut delta);
         self.update_secret_references(&delta);
-        self.compute_all(&mut delta);
+        self.compute_before(u8::MAX, &mut delta);
         let changes = std::mem::take(&mut self.attachment_changes);
         self.attached_routes.apply(changes, &mut delta);
         self.update_placement(&mut delta);
         delta
     }
 
-    fn compute_all(&mut self, delta: &mut Delta) {
-        while let Some(query) = self.tracker.next() {
+    /// Runs all queries that are due in phases before `end`.
+    fn compute_before(&mut self, end: u8, delta: &mut Delta) {
+        while let Some(query) = self.tracker.next_before(end) {
             self.compute(&query, delta);
         }
     }

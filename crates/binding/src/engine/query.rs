@@ -37,6 +37,9 @@ pub(crate) enum Query {
     Secret(SecretId),
 }
 
+/// Phase in which certificates are loaded: the last one, because the other phases decide which of them are used.
+pub(crate) const SECRETS: u8 = 6;
+
 impl Query {
     fn phase(&self) -> u8 {
         match self {
@@ -46,7 +49,7 @@ impl Query {
             Query::MeshParent(_) | Query::Destination(_) | Query::MeshGateway(_) => 3,
             Query::Backend(_) => 4,
             Query::Status(_) => 5,
-            Query::Secret(_) => 6,
+            Query::Secret(_) => SECRETS,
         }
     }
 }
@@ -145,8 +148,12 @@ impl Tracker {
         self.due.insert((phase, id));
     }
 
-    /// Returns the next query to run.
-    pub fn next(&mut self) -> Option<Query> {
+    /// Returns the next query to run among those of phases before `end`.
+    pub fn next_before(&mut self, end: u8) -> Option<Query> {
+        let (phase, _) = self.due.first()?;
+        if *phase >= end {
+            return None;
+        }
         let (_, id) = self.due.pop_first()?;
         self.queries.value(id).cloned()
     }
