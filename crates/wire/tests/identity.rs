@@ -107,6 +107,8 @@ struct Proxy {
     /// Names of the private keys that were received.
     keys: BTreeSet<String>,
     gateways: BTreeSet<String>,
+    /// Gateways that were removed.
+    removed: BTreeSet<String>,
 }
 
 impl Proxy {
@@ -133,6 +135,7 @@ impl Proxy {
             state,
             keys: BTreeSet::new(),
             gateways: BTreeSet::new(),
+            removed: BTreeSet::new(),
         }
     }
 
@@ -141,9 +144,13 @@ impl Proxy {
         let commit = commit.expect("in time").expect("a commit");
         let keys = commit.delta.secrets.iter();
         self.keys.extend(keys.map(|(id, _)| id.to_string()));
-        let gateways = commit.delta.gateways.iter();
-        self.gateways
-            .extend(gateways.map(|(name, _)| name.to_string()));
+        for (name, gateway) in &commit.delta.gateways {
+            let names = match gateway {
+                Some(_) => &mut self.gateways,
+                None => &mut self.removed,
+            };
+            names.insert(name.to_string());
+        }
         let _ = commit.applied.send(());
     }
 }
@@ -250,6 +257,51 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     control_plane.server.apply(&server::encode_all(&renewed));
     proxy.receive().await;
     assert_eq!(proxy.keys, set(&["Secret infra/a"]));
+}
+
+// "reloaded on change": what is permitted is adjusted while the proxy is connected.
+#[tokio::test]
+async fn a_changed_permission_takes_effect_on_open_streams() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let authority = Authority::new();
+    let permit = |one: &str| {
+        let text = format!("{one}edge-2.example gateway/infra/a gateway/infra/b\n");
+        fs::write(path.join("authorize"), text).expect("written");
+    };
+    permit("edge-1.example gateway/infra/a\n");
+    let server = issue(&authority, path, "server", &["127.0.0.1"]);
+    let control_plane = ControlPlane::start(server, &path.join("authorize"));
+    let apply = |names: &[&str]| {
+        let delta = server::encode_all(&gateways(names));
+        control_plane.server.apply(&delta);
+    };
+    apply(&["a", "b"]);
+    // Another proxy has the same subscription as this one will have.
+    let files = issue(&authority, path, "second", &["edge-2.example"]);
+    let mut second = Proxy::start(&control_plane, files, &["*"]);
+    second.receive().await;
+    let files = issue(&authority, path, "first", &["edge-1.example"]);
+    let mut first = Proxy::start(&control_plane, files, &["*"]);
+    first.receive().await;
+    assert_eq!(first.gateways, set(&["infra/a"]));
+    // Another Gateway is permitted.
+    permit("edge-1.example gateway/infra/a gateway/infra/b\n");
+    first.receive().await;
+    assert_eq!(first.gateways, set(&["infra/a", "infra/b"]));
+    assert_eq!(first.keys, set(&["Secret infra/a", "Secret infra/b"]));
+    // A Gateway that is not permitted any more is removed.
+    permit("edge-1.example gateway/infra/b\n");
+    first.receive().await;
+    assert_eq!(first.removed, set(&["infra/a"]));
+    // A proxy that may have nothing is not connected any more, and keeps what it has.
+    permit("");
+    let server = control_plane.server.clone();
+    until("its stream has ended", || server.proxies().len() == 1).await;
+    assert_eq!(first.removed, set(&["infra/a"]));
+    assert!(first.commits.is_empty());
+    assert_eq!(server.proxies().remove(0).identities, ["edge-2.example"]);
+    assert_eq!(second.state.current().failures, 0, "it was never dropped");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use pointsman_resources::{Age, Name};
 use pointsman_test_support::certificates::Authority;
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, StateReader, TokenFile};
 use pointsman_wire::server::{
-    self, Authorize, Grant, Peer, ProxyName, Refusal, Server, Subscription,
+    self, Authorize, Grant, Peer, ProxyName, Recheck, Refusal, Server, Subscription,
 };
 use pointsman_wire::tls::{ClientTls, IssuedCertificate, ServerTls};
 use tokio::sync::{mpsc, watch};
@@ -40,8 +40,10 @@ fn authorize() -> Authorize {
             return Err(Refusal::Unauthenticated("it expired 5 s ago".to_owned()));
         }
         let names = [format!("gateway/infra/{gateway}")];
+        let subscription = Subscription::parse(&names).expect("a subscription");
         Ok(Grant {
-            subscription: Subscription::parse(&names).expect("a subscription"),
+            subscription: subscription.clone(),
+            recheck: Recheck::new(move || Ok(subscription.clone())),
             identities: vec![gateway.to_owned()],
             name: ProxyName::Within(gateway.to_owned()),
             expires: lifetime.map(|millis| Instant::now() + Duration::from_millis(millis)),

@@ -1,23 +1,31 @@
 //! Authorization of proxies by ServiceAccount: each Gateway has an account of its own, whose proxies receive what belongs to this Gateway and nothing else.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pointsman_control::{Snapshot, Snapshots};
 use pointsman_kube::gateways::object_name;
 use pointsman_kube::identity::tokens::{Account, Reviewer, TokenError};
 use pointsman_resources::{Name, Resource};
-use pointsman_wire::server::{Authorize, Grant, Peer, ProxyName, Refusal, Selector, Subscription};
+use pointsman_wire::server::{
+    Authorize, Grant, Peer, ProxyName, Recheck, Refusal, Selector, Subscription,
+};
 use tokio::time::Instant;
 
 /// Authorizes proxies by the ServiceAccount tokens that they present.
 pub fn authorize(reviewer: Arc<Reviewer>, snapshots: Arc<Snapshots>) -> Authorize {
+    let gateways = Arc::new(Gateways::new(snapshots));
     Arc::new(move |peer| {
-        let (reviewer, snapshots) = (reviewer.clone(), snapshots.clone());
-        Box::pin(async move { decide(&peer, &reviewer, &snapshots).await })
+        let (reviewer, gateways) = (reviewer.clone(), gateways.clone());
+        Box::pin(async move { decide(&peer, &reviewer, gateways).await })
     })
 }
 
-async fn decide(peer: &Peer, reviewer: &Reviewer, snapshots: &Snapshots) -> Result<Grant, Refusal> {
+async fn decide(
+    peer: &Peer,
+    reviewer: &Reviewer,
+    gateways: Arc<Gateways>,
+) -> Result<Grant, Refusal> {
     let token = peer.token.as_ref();
     let token = token.ok_or_else(|| Refusal::Unauthenticated("it presents no token".to_owned()))?;
     let account = reviewer.verify(token.secret()).await;
@@ -25,35 +33,69 @@ async fn decide(peer: &Peer, reviewer: &Reviewer, snapshots: &Snapshots) -> Resu
         TokenError::Invalid(_) => Refusal::Unauthenticated(error.to_string()),
         TokenError::Unavailable(_) => Refusal::Unavailable(error.to_string()),
     })?;
-    grant(&account, &snapshots.latest())
+    grant(account, gateways)
 }
 
-fn grant(account: &Account, snapshot: &Snapshot) -> Result<Grant, Refusal> {
+fn grant(account: Account, gateways: Arc<Gateways>) -> Result<Grant, Refusal> {
     let Account {
-        namespace, name, ..
+        namespace,
+        name,
+        pod,
+        expires,
     } = account;
-    let gateways = gateways(account, snapshot);
-    if gateways.is_empty() {
-        let why = format!("ServiceAccount {namespace}/{name} is that of no Gateway");
-        return Err(Refusal::Forbidden(why));
-    }
-    let selectors = gateways
-        .iter()
-        .map(|gateway| Selector::gateway(&gateway.to_string()));
-    let selectors: Result<_, _> = selectors.collect();
+    let key = Name::new(&*namespace, &*name);
     Ok(Grant {
-        subscription: Subscription::Selected(selectors.map_err(Refusal::Forbidden)?),
+        subscription: gateways.permitted(&key)?,
         identities: vec![format!("system:serviceaccount:{namespace}:{name}")],
-        name: match &account.pod {
+        name: match pod {
             Some(pod) => ProxyName::Proven(format!("{namespace}/{pod}")),
             None => ProxyName::Within(format!("{namespace}/{name}")),
         },
-        expires: Some(Instant::from_std(account.expires)),
+        expires: Some(Instant::from_std(expires)),
+        recheck: Recheck::new(move || gateways.permitted(&key)),
     })
 }
 
-/// Gateways that an account belongs to. Its name is that of the objects which are generated for a Gateway, so hardly ever more than one.
-fn gateways(account: &Account, snapshot: &Snapshot) -> Vec<Name> {
+/// Gateways by the account that belongs to each. The name of an account is that of the objects which are generated for a Gateway, so it hardly ever has more than one.
+struct Gateways {
+    snapshots: Arc<Snapshots>,
+    /// Gateways of the latest snapshot, and its version: the permissions of all open streams are looked up every few seconds.
+    index: Mutex<Option<(u64, Index)>>,
+}
+
+type Index = HashMap<Name, Vec<Name>>;
+
+impl Gateways {
+    fn new(snapshots: Arc<Snapshots>) -> Self {
+        Gateways {
+            snapshots,
+            index: Mutex::default(),
+        }
+    }
+
+    /// Returns what the proxies of an account may subscribe to.
+    fn permitted(&self, account: &Name) -> Result<Subscription, Refusal> {
+        let snapshot = self.snapshots.latest();
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = match &mut *index {
+            Some((version, index)) if *version == snapshot.version => index,
+            outdated => &mut outdated.insert((snapshot.version, by_account(&snapshot))).1,
+        };
+        let Some(gateways) = index.get(account) else {
+            let why = format!("ServiceAccount {account} is that of no Gateway");
+            return Err(Refusal::Forbidden(why));
+        };
+        let selectors = gateways
+            .iter()
+            .map(|gateway| Selector::gateway(&gateway.to_string()));
+        let selectors: Result<_, _> = selectors.collect();
+        Ok(Subscription::Selected(
+            selectors.map_err(Refusal::Forbidden)?,
+        ))
+    }
+}
+
+fn by_account(snapshot: &Snapshot) -> Index {
     let entries = snapshot.entries.values();
     // Gateways of other controllers have no status here.
     let managed = entries.filter(|entry| entry.status.is_some());
@@ -61,19 +103,21 @@ fn gateways(account: &Account, snapshot: &Snapshot) -> Vec<Name> {
         Resource::Gateway(gateway) => Some(gateway),
         _ => None,
     });
-    let named = gateways.filter_map(|gateway| {
+    let mut index = Index::new();
+    for gateway in gateways {
         let name = gateway.metadata.key();
-        let is_own = *name.namespace == *account.namespace
-            && object_name(&name, &gateway.spec.gateway_class_name) == account.name;
-        is_own.then_some(name)
-    });
-    named.collect()
+        let account = object_name(&name, &gateway.spec.gateway_class_name);
+        let account = Name::new(&*name.namespace, &*account);
+        index.entry(account).or_default().push(name);
+    }
+    index
 }
 
 #[cfg(test)]
 mod tests {
     use pointsman_control::{Reconciler, SourceUpdate, clock};
     use pointsman_resources::read::{Document, ManifestReader};
+    use pointsman_resources::{Kind, ObjectKey};
 
     use super::*;
 
@@ -87,7 +131,12 @@ mod tests {
 {apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: foreign, namespace: shop}, spec: {gatewayClassName: elsewhere, listeners: [{name: http, port: 80, protocol: HTTP}]}}
 ";
 
-    fn snapshot() -> Arc<Snapshot> {
+    struct Cluster {
+        reconciler: Reconciler,
+        gateways: Arc<Gateways>,
+    }
+
+    fn cluster() -> Cluster {
         let snapshots: Arc<Snapshots> = Arc::default();
         let mut reader = ManifestReader::new();
         reader.read("m.yaml", MANIFESTS.as_bytes());
@@ -99,7 +148,11 @@ mod tests {
             objects: objects.collect(),
             ..SourceUpdate::default()
         });
-        snapshots.latest()
+        let gateways = Arc::new(Gateways::new(snapshots));
+        Cluster {
+            reconciler,
+            gateways,
+        }
     }
 
     fn account(namespace: &str, name: &str, pod: Option<&str>) -> Account {
@@ -113,10 +166,10 @@ mod tests {
 
     #[test]
     fn an_account_may_have_its_own_gateway_and_no_other() {
-        let snapshot = snapshot();
+        let Cluster { gateways, .. } = cluster();
         let own = grant(
-            &account("shop", "edge-pointsman", Some("edge-1")),
-            &snapshot,
+            account("shop", "edge-pointsman", Some("edge-1")),
+            gateways.clone(),
         );
         let own = own.expect("its Gateway exists");
         assert_eq!(own.subscription.names(), ["gateway/shop/edge"]);
@@ -128,11 +181,34 @@ mod tests {
             ("infra", "edge-pointsman"),
             ("shop", "edge"),
         ] {
-            let refused = grant(&account(namespace, name, None), &snapshot);
+            let refused = grant(account(namespace, name, None), gateways.clone());
             assert!(
                 matches!(refused, Err(Refusal::Forbidden(_))),
                 "{namespace}/{name}"
             );
         }
+    }
+
+    #[test]
+    fn the_permission_of_an_account_ends_with_its_gateway() {
+        let Cluster {
+            mut reconciler,
+            gateways,
+        } = cluster();
+        let own = grant(account("shop", "edge-pointsman", None), gateways.clone());
+        let own = own.expect("its Gateway exists");
+        let other = grant(account("other", "edge-pointsman", None), gateways);
+        let other = other.expect("its Gateway exists");
+        assert_eq!(own.recheck.permitted(), Ok(own.subscription));
+        let deleted = ObjectKey::new(Kind::Gateway, "shop", "edge");
+        reconciler.apply_changes(SourceUpdate {
+            objects: [(deleted, None)].into_iter().collect(),
+            ..SourceUpdate::default()
+        });
+        assert!(matches!(
+            own.recheck.permitted(),
+            Err(Refusal::Forbidden(_))
+        ));
+        assert_eq!(other.recheck.permitted(), Ok(other.subscription));
     }
 }

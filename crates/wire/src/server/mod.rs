@@ -26,7 +26,7 @@ pub use authorization::{Authorization, AuthorizationError};
 pub use encoded::{Encoded, encode_all};
 pub use listen::{accept, bind};
 pub use peer::{
-    Authorize, Decision, Grant, Peer, ProxyName, Refusal, Token, authorize_by_certificate,
+    Authorize, Decision, Grant, Peer, ProxyName, Recheck, Refusal, Token, authorize_by_certificate,
 };
 pub use selector::{Selector, Subscription};
 pub use service::{ProxyStatus, Server};

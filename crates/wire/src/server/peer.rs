@@ -62,6 +62,32 @@ pub struct Grant {
     pub name: ProxyName,
     /// Time at which the proof expires. The stream ends then, and the proxy has to present another one.
     pub expires: Option<Instant>,
+    /// Evaluates the permission again while the stream is open.
+    pub recheck: Recheck,
+}
+
+/// Evaluates the permission of a proven identity again. Called every few seconds for each stream, so it takes no request to another server.
+#[derive(Clone)]
+pub struct Recheck(Arc<dyn Fn() -> Result<Subscription, Refusal> + Send + Sync>);
+
+impl Recheck {
+    /// Creates a check that returns the subscription that is permitted at the time of the call.
+    pub fn new(
+        permitted: impl Fn() -> Result<Subscription, Refusal> + Send + Sync + 'static,
+    ) -> Self {
+        Recheck(Arc::new(permitted))
+    }
+
+    /// Returns the subscription that is permitted now.
+    pub fn permitted(&self) -> Result<Subscription, Refusal> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Recheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recheck(..)")
+    }
 }
 
 /// Name of a proxy, as far as it is proven. Without a proof a proxy could replace the reports of another one.
@@ -120,12 +146,15 @@ pub type Authorize = Arc<dyn Fn(Peer) -> Decision + Send + Sync>;
 pub fn authorize_by_certificate(
     allowed: impl Fn(&Peer) -> Subscription + Send + Sync + 'static,
 ) -> Authorize {
+    let allowed = Arc::new(allowed);
     Arc::new(move |peer| {
+        let allowed = allowed.clone();
         let grant = Grant {
             subscription: allowed(&peer),
             identities: peer.identities.as_deref().unwrap_or_default().to_vec(),
             name: ProxyName::Claimed,
             expires: None,
+            recheck: Recheck::new(move || Ok(allowed(&peer))),
         };
         Box::pin(std::future::ready(Ok(grant)))
     })

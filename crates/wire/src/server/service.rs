@@ -287,7 +287,6 @@ impl Server {
             ));
         }
         let proxy = grant.name.resolve(first.proxy.clone());
-        let allowed = grant.subscription;
         let own = own_servers::decode(&first.own_servers);
         let own = own_servers::on_machine(&own, address.ip());
         let stream = self.reports().start(&proxy, own);
@@ -295,7 +294,11 @@ impl Server {
         let result = loop {
             if let Some(report) = next.take() {
                 let mut changes = crate::reports::decode_report(report);
-                changes.retain(|change| is_allowed(&allowed, change));
+                match grant.recheck.permitted() {
+                    Ok(allowed) => changes.retain(|change| is_allowed(&allowed, change)),
+                    // The stream of resources ends soon, and this one with it.
+                    Err(_) => changes.clear(),
+                }
                 self.reports().apply(&proxy, stream, changes);
                 self.notify();
             }

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::{Status, Streaming};
 
-use super::peer::{Peer, Refusal};
+use super::peer::{Peer, Recheck, Refusal};
 use super::proxies::Connected;
 use super::selector::Subscription;
 use super::service::{Server, State};
@@ -44,6 +45,9 @@ const MAX_LISTED: usize = 4_000_000;
 /// Rejected resources of one proxy that are kept.
 const MAX_REJECTED: usize = 100;
 
+/// Time between two checks of a proxy's permission.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Time for the requests with which a stream starts.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -71,6 +75,48 @@ struct Unacknowledged {
     bytes: usize,
     commit: Option<u64>,
 }
+
+/// The permission under which a stream was started.
+struct Permission {
+    /// Subscription that the proxy has requested.
+    wanted: Subscription,
+    /// Part of it that was permitted.
+    permitted: Subscription,
+    recheck: Recheck,
+}
+
+impl Permission {
+    /// Returns the status with which the stream ends if the permission has changed.
+    fn check(&self) -> Result<(), Status> {
+        let permitted = match self.recheck.permitted() {
+            Ok(allowed) => self.wanted.restrict(&allowed),
+            Err(Refusal::Unavailable(_)) => return Ok(()),
+            Err(refusal) => return Err(refusal.into()),
+        };
+        if permitted == self.permitted {
+            return Ok(());
+        }
+        if permitted.is_empty() {
+            return Err(Status::permission_denied(NOTHING_PERMITTED));
+        }
+        Err(Status::unavailable(
+            "the permission of the proxy has changed: connect again",
+        ))
+    }
+
+    /// Waits until the permission has changed.
+    async fn changed(self) -> Status {
+        loop {
+            sleep(RECHECK_INTERVAL).await;
+            if let Err(status) = self.check() {
+                return status;
+            }
+        }
+    }
+}
+
+/// Message to a proxy that may not subscribe to anything.
+const NOTHING_PERMITTED: &str = "nothing of what the proxy subscribes to is permitted to it";
 
 /// A connected proxy. Disconnects it when dropped.
 struct Session<'s> {
@@ -104,20 +150,30 @@ pub async fn run(
 ) -> Result<(), Status> {
     let late = |_| Status::deadline_exceeded("the first requests were not received in time");
     let start = Session::start(server, peer, &mut requests, responses);
-    let mut session = timeout(START_TIMEOUT, start).await.map_err(late)??;
+    let (mut session, permission) = timeout(START_TIMEOUT, start).await.map_err(late)??;
+    let mut permission_changed = pin!(permission.changed());
     let (mut changed, mut closing) = (server.changes(), server.closing());
     loop {
         session.send_news().await?;
-        tokio::select! {
+        let revoked = tokio::select! {
             request = requests.message() => match request? {
-                Some(request) => session.acknowledge(request),
+                Some(request) => {
+                    session.acknowledge(request);
+                    None
+                }
                 None => return Ok(()),
             },
-            Ok(()) = changed.changed() => {}
+            Ok(()) = changed.changed() => None,
             status = expiry(session.expires) => return Err(status),
+            status = &mut permission_changed => Some(status),
             _ = closing.wait_for(|is_closed| *is_closed) => {
                 return Err(Status::unavailable("the control plane is shutting down"));
             }
+        };
+        if let Some(status) = revoked {
+            // The permission may have ended with a Gateway, whose removal is still to be sent.
+            session.send_news().await?;
+            return Err(session.revoke(status));
         }
     }
 }
@@ -137,7 +193,7 @@ impl<'s> Session<'s> {
         peer: Peer,
         requests: &mut Streaming<DeltaDiscoveryRequest>,
         responses: &'s Responses,
-    ) -> Result<Self, Status> {
+    ) -> Result<(Self, Permission), Status> {
         let first = requests.message().await?;
         let first = first.ok_or_else(|| Status::invalid_argument("a request is missing"))?;
         if first.type_url != SNAPSHOT_URL {
@@ -180,9 +236,13 @@ impl<'s> Session<'s> {
                     node.id
                 );
             }
-            let nothing = "nothing of what the proxy subscribes to is permitted to it";
-            return Err(Status::permission_denied(nothing));
+            return Err(Status::permission_denied(NOTHING_PERMITTED));
         }
+        let permission = Permission {
+            wanted,
+            permitted: subscription.clone(),
+            recheck: grant.recheck,
+        };
         let mut digest = first.initial_resource_versions;
         let position = digest.remove(POSITION);
         let position = position.and_then(|text| {
@@ -220,7 +280,17 @@ impl<'s> Session<'s> {
         if let Resume::Compare(buckets) = resume {
             session.compare(buckets, requests).await?;
         }
-        Ok(session)
+        Ok((session, permission))
+    }
+
+    /// Logs that the stream ends because the proxy's permission has changed.
+    fn revoke(&self, status: Status) -> Status {
+        let state = self.server.state();
+        if let Some(proxy) = state.proxies.connected().get(&self.id) {
+            let (name, why) = (&proxy.name, status.message());
+            tracing::info!("the stream of proxy {name} ends: {why}");
+        }
+        status
     }
 
     /// Requests the proxy's resources in some buckets, and compares them.
