@@ -12,8 +12,8 @@ const CHART: &str = "deploy/helm/pointsman";
 const CASES: &[(&str, &str)] = &[
     ("", ""),
     (
-        "image.tag=2,image.pullPolicy=Never,replicas=3,logLevel=debug,bindAddress=::",
-        "--image registry.example/pointsman:2 --image-pull-policy Never --replicas 3 --log-level debug --bind-address ::",
+        "image.tag=v2,image.pullPolicy=Never,replicas=3,logLevel=debug,bindAddress=::",
+        "--image registry.example/pointsman:v2 --image-pull-policy Never --replicas 3 --log-level debug --bind-address ::",
     ),
     (
         "controllerName=example.com/c,gatewayClass.name=edge,gatewayClass.parameters.namespace=infra,gatewayClass.parameters.name=p",

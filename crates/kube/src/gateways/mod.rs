@@ -6,7 +6,7 @@
 //!                                                     └─ Observer ◄┘ ──► InfrastructureState ──► Inbox
 //! ```
 //!
-//! - [`objects`] is a pure function from a Gateway to its objects; `name` gives them names.
+//! - `objects` is a pure function from a Gateway to its objects; `name` gives them names.
 //! - `observed` is what watches say about generated objects. `state` derives the state of a Gateway from it, for the status of the Gateway.
 //! - `applier` makes the API server agree, while this process is the leader.
 //! - `owner` decides which objects belong to a Gateway: others are never changed.
