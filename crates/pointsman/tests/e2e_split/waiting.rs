@@ -5,8 +5,10 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::effect::version;
+use crate::kuma::{calls, dataplane, mesh};
 use crate::plane::{Plane, stderr, stdout};
-use crate::support::gateway::BINARY;
+use crate::support::backend::Backend;
+use crate::support::gateway::{Address, BINARY};
 use crate::support::manifests::*;
 
 #[tokio::test]
@@ -59,7 +61,7 @@ async fn status_lists_the_proxies() {
 async fn status_says_why_there_is_no_list() {
     let plane = Plane::start(&version(1)).await;
     let proxy = plane.proxy("edge-1", &[]).await;
-    let closed = crate::support::gateway::Address::new();
+    let closed = Address::new();
     for (server, expected) in [
         (
             format!("http://{}", closed.at(15000)),
@@ -229,7 +231,7 @@ async fn wait_has_other_states_and_rejects_what_can_not_be_waited_for() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
-    let closed = crate::support::gateway::Address::new();
+    let closed = Address::new();
     let server = format!("http://{}", closed.at(15000));
     let wait = [
         "wait",
@@ -308,4 +310,67 @@ fn help_describes_the_commands() {
             assert!(help.contains(part), "{part} in {help}");
         }
     }
+}
+
+// "all five route kinds and Kuma's policies": each is in effect once its proxy has it, and `wait` says so.
+#[tokio::test]
+async fn every_kind_of_route_can_be_waited_for() {
+    let backend = Backend::http1("web").await;
+    let listeners = gateway(&[
+        "{name: http, port: 8080, protocol: HTTP}",
+        "{name: tls, port: 8443, protocol: TLS, tls: {mode: Passthrough}}",
+        "{name: tcp, port: 9000, protocol: TCP}",
+        "{name: udp, port: 9001, protocol: UDP}",
+    ]);
+    let to = to("web");
+    let rule = format!("{{{to}}}");
+    let on = |kind: &str, listener: &str, more: &str| {
+        let parents = format!("[{{name: edge, sectionName: {listener}}}]");
+        route_on(&parents, kind, "web", more, &[&rule])
+    };
+    let (client, edge) = (Address::new(), Address::new());
+    let manifests = [
+        listeners,
+        service("web", &[&backend]),
+        on("HTTPRoute", "http", ""),
+        route_on(
+            "[{name: edge, sectionName: http}]",
+            "GRPCRoute",
+            "web",
+            "  hostnames: [grpc.example]\n",
+            &[&rule],
+        ),
+        on("TLSRoute", "tls", "  hostnames: [tls.example]\n"),
+        on("TCPRoute", "tcp", ""),
+        on("UDPRoute", "udp", ""),
+        mesh(client.ip, edge.ip),
+        dataplane("backend", "http", "v1", &backend),
+        calls(
+            "canary",
+            "[{matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{type: DirectResponse, directResponse: {status: 418}}]}}]",
+        ),
+    ];
+    let plane = Plane::start(&manifests.concat()).await;
+    let kinds = ["httproute", "grpcroute", "tlsroute", "tcproute", "udproute"];
+    let mut objects: Vec<String> = kinds
+        .iter()
+        .map(|kind| format!("{kind}/default/web"))
+        .collect();
+    objects.push("meshhttproute/default/canary".to_owned());
+    let wait = |timeout| {
+        let all = ["wait", "--for", "in-effect", "--timeout", timeout].into_iter();
+        all.chain(objects.iter().map(String::as_str))
+            .collect::<Vec<_>>()
+    };
+    let unknown = plane.command(&wait("0s")).await;
+    let error = stderr(&unknown);
+    assert_eq!(
+        error.matches("not in effect (").count(),
+        objects.len(),
+        "{error}"
+    );
+    let _proxy = plane.proxy("edge-1", &[]).await;
+    let output = plane.command(&wait("30s")).await;
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output).lines().count(), objects.len());
 }
