@@ -74,11 +74,11 @@ impl ClientConnection {
     /// Awaits a part of a request head or handshake until the deadline, or for a short grace period once the listener is closed.
     pub(crate) async fn until<T>(
         &self,
-        alarm: &mut DeadlineTimer,
+        timer: &mut DeadlineTimer,
         deadline: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {
-        until_closed(&self.socket.closed, alarm, deadline, work).await
+        until_closed(&self.socket.closed, timer, deadline, work).await
     }
 
     /// Marks the connection as idle: no byte of a request has arrived. Ready when it has to close to make room for others.

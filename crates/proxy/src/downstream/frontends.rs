@@ -22,24 +22,24 @@ pub(crate) enum Frontends<'h> {
 
 impl<'h> Frontends<'h> {
     /// Looks up the frontends of a connection in a snapshot.
-    pub(crate) fn of(held: &'h WorkerSnapshot, connection: &ResolvedConnection) -> Self {
-        let tables = &held.config.tables;
+    pub(crate) fn of(snapshot: &'h WorkerSnapshot, connection: &ResolvedConnection) -> Self {
+        let tables = &snapshot.config.tables;
         let transport = connection.destination.transport;
         let found = match (&*connection.owner.get(), transport) {
-            (SocketOwner::Gateway { .. }, Transport::Tcp) => {
-                held.port(&connection.destination).map(Frontends::Listeners)
-            }
+            (SocketOwner::Gateway { .. }, Transport::Tcp) => snapshot
+                .port(&connection.destination)
+                .map(Frontends::Listeners),
             (SocketOwner::Gateway { gateway, port }, Transport::Udp) => {
                 tables.datagrams(gateway, *port).map(Frontends::Single)
             }
             (SocketOwner::Outbound(id), _) => tables.frontend(id).map(Frontends::Single),
             (SocketOwner::Mesh { parent, port }, _) => {
-                let source = connection.source(&held.config);
+                let source = connection.source(&snapshot.config);
                 let client = source.map(MeshClient::of_pod).unwrap_or_default();
                 let table = tables.mesh(parent, transport, *port, client);
                 let unrouted = || {
                     let backend = BackendId::new(parent.clone(), *port, transport);
-                    held.config.unrouted.get(&backend)
+                    snapshot.config.unrouted.get(&backend)
                 };
                 table.or_else(unrouted).map(Frontends::Single)
             }

@@ -33,23 +33,23 @@ const STREAM_BYTES: usize = 8192;
 pub(super) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: TcpListener) {
     let mut is_paused = false;
     loop {
-        let mut place = socket.closed.waiter();
+        let mut closed = socket.closed.waiter();
         let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
             Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
             // Connections made before the socket was closed are still served.
-            Poll::Pending => place.poll(cx).map(|()| None),
+            Poll::Pending => closed.poll(cx).map(|()| None),
         })
         .await;
-        drop(place);
+        drop(closed);
         match accepted {
             None => return,
             Some(Ok((stream, client))) => {
                 is_paused = false;
-                welcome(&worker, &socket, stream, client).await;
+                admit(&worker, &socket, stream, client).await;
             }
             Some(Err(error)) => {
                 worker.metrics.worker_series().accept_errors.increment();
-                if !is_passing(&error) {
+                if !is_transient(&error) {
                     // Logged once until a connection is accepted again.
                     if !std::mem::replace(&mut is_paused, true) {
                         tracing::warn!(address = %socket.key.address, %error, "can't accept; retried every {PAUSE:?}");
@@ -61,8 +61,8 @@ pub(super) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
     }
 }
 
-/// Reports whether an error concerns a single connection only.
-fn is_passing(error: &io::Error) -> bool {
+/// Returns true for errors that concern a single connection only.
+fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -72,11 +72,11 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Admits a connection within the limits of the process.
-async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, peer: SocketAddr) {
+async fn admit(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, peer: SocketAddr) {
     let Some(admission) = worker.admit().await else {
-        let held = worker.pin_snapshot();
-        let resolved = ResolvedConnection::accepted(&held.config, socket, peer);
-        let frontends = Frontends::of(&held, &resolved);
+        let snapshot = worker.pin_snapshot();
+        let resolved = ResolvedConnection::accepted(&snapshot.config, socket, peer);
+        let frontends = Frontends::of(&snapshot, &resolved);
         return overload::refuse(worker, &frontends, stream, peer, "connections");
     };
     let _ = stream.set_nodelay(true);
@@ -98,9 +98,9 @@ pub(super) async fn begin(
     client: SocketAddr,
     admission: Admission,
 ) {
-    let held = worker.pin_snapshot();
-    let resolved = ResolvedConnection::accepted(&held.config, socket, client);
-    let frontends = Frontends::of(&held, &resolved);
+    let snapshot = worker.pin_snapshot();
+    let resolved = ResolvedConnection::accepted(&snapshot.config, socket, client);
+    let frontends = Frontends::of(&snapshot, &resolved);
     let permit = match frontends.connection_limit() {
         None => None,
         // The limit of a MeshGateway.
@@ -124,14 +124,14 @@ pub(super) async fn begin(
         permit,
         open: None,
     };
-    serve(worker, &held, &frontends, connection, stream);
+    serve(worker, &snapshot, &frontends, connection, stream);
 }
 
 /// Starts a task that serves a connection in the protocol of its frontend. Each protocol has its own type of task, so that none takes more memory than it needs. A
 /// panic ends only the task's connection.
 fn serve(
     worker: &Rc<Worker>,
-    held: &WorkerSnapshot,
+    snapshot: &WorkerSnapshot,
     frontends: &Frontends<'_>,
     mut connection: ClientConnection,
     stream: TcpStream,
@@ -142,7 +142,7 @@ fn serve(
             spawn_within::<TLS_BYTES, _>(tls::serve(worker, connection, stream));
         }
         Some(Protocol::Http) => {
-            let series = |frontend: &Arc<Frontend>| held.listener_series(&worker, frontend);
+            let series = |frontend: &Arc<Frontend>| snapshot.listener_series(&worker, frontend);
             connection.open = frontends.listener().map(series).map(Open::new);
             let (reader, writer) = split(stream);
             http1::spawn(worker, connection, reader, writer);
@@ -152,12 +152,12 @@ fn serve(
         }
         Some(Protocol::Tcp) => {
             let arrival = Arrival {
-                spoken: "TCP",
+                protocol: "TCP",
                 name: None,
                 listener: None,
             };
-            let near = RelayEnd::new(split(stream));
-            spawn_within::<STREAM_BYTES, _>(stream::serve(worker, connection, near, arrival));
+            let downstream = RelayEnd::new(split(stream));
+            spawn_within::<STREAM_BYTES, _>(stream::serve(worker, connection, downstream, arrival));
         }
         // The listener has been removed.
         Some(Protocol::Udp) | None => {}

@@ -63,29 +63,29 @@ struct AcceptedConnection {
 }
 
 /// Serves a connection until it ends.
-async fn serve(mut connection: Box<AcceptedConnection>) {
+async fn serve(mut accepted: Box<AcceptedConnection>) {
     let AcceptedConnection {
         worker,
         client,
         reader,
         writer,
-    } = &mut *connection;
-    let mut link = Link {
+    } = &mut *accepted;
+    let mut connection = Http1Connection {
         worker,
         client,
         closed: client.socket.closed.waiter(),
         reader,
         writer,
-        alarm: DeadlineTimer::new(),
+        timer: DeadlineTimer::new(),
     };
-    let ended = link.serve().await;
-    drop(link);
+    let ended = connection.serve().await;
+    drop(connection);
     let AcceptedConnection {
         worker,
         client,
         reader,
         writer,
-    } = *connection;
+    } = *accepted;
     match (ended, writer) {
         (Ended::Http2(read), writer) => {
             if let Some(stream) = unsplit(reader, writer) {
@@ -99,27 +99,27 @@ async fn serve(mut connection: Box<AcceptedConnection>) {
 }
 
 /// Creates the boxed future of a busy period.
-fn boxed(
-    link: &mut Link<'_>,
+fn boxed_busy(
+    connection: &mut Http1Connection<'_>,
     buffer: Buffer,
     pace: Pace,
 ) -> Pin<Box<impl Future<Output = Paused>>> {
-    let busy = busy(link, buffer, pace);
+    let busy = busy(connection, buffer, pace);
     assert_size::<BUSY_BYTES, _>(&busy);
     Box::pin(busy)
 }
 
-/// A client's connection with the state of an idle one.
-struct Link<'l> {
+/// A client's connection while it is idle. Its state is part of every connection, so it is kept small.
+struct Http1Connection<'l> {
     worker: &'l Rc<Worker>,
     client: &'l ClientConnection,
     closed: Waiter<'l>,
     reader: &'l mut ReadHalf,
     writer: &'l mut WriteHalf,
-    alarm: DeadlineTimer,
+    timer: DeadlineTimer,
 }
 
-/// How the requests of a connection follow each other.
+/// Rate at which the requests of a connection follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// No request has been received yet.
@@ -133,33 +133,33 @@ enum Pace {
 /// Result of waiting for a request.
 enum Waited {
     /// The first bytes were received.
-    Came(Buffer),
+    Received(Buffer),
     /// The client closed the connection, or the listener was closed.
     Ended,
     Elapsed,
 }
 
-impl Link<'_> {
+impl Http1Connection<'_> {
     /// Serves requests until the connection ends.
     async fn serve(&mut self) -> Ended {
         let limits = self.worker.limits();
-        let mut patience = limits.head_time;
+        let mut wait_time = limits.head_time;
         let mut pace = Pace::First;
         loop {
             let waiting_since = Instant::now();
-            let buffer = match self.wait(patience).await {
-                Waited::Came(buffer) => buffer,
+            let buffer = match self.wait(wait_time).await {
+                Waited::Received(buffer) => buffer,
                 Waited::Ended => return Ended::Closed,
                 Waited::Elapsed => {
                     let client = self.client.resolved.client;
-                    tracing::debug!(%client, ?patience, "no request came in time");
+                    tracing::debug!(%client, ?wait_time, "no request was received in time");
                     return Ended::Closed;
                 }
             };
             if pace != Pace::First && waiting_since.elapsed() < PAUSE {
                 pace = Pace::Quick;
             }
-            match boxed(self, buffer, pace).await {
+            match boxed_busy(self, buffer, pace).await {
                 Paused::Idle => {}
                 Paused::Ended(ended) => return ended,
                 Paused::LastResponse => {
@@ -167,7 +167,7 @@ impl Link<'_> {
                     return Ended::Closed;
                 }
             }
-            patience = match pace {
+            wait_time = match pace {
                 Pace::Quick => limits.idle_time.saturating_sub(PAUSE),
                 Pace::First | Pace::Slow => limits.idle_time,
             };
@@ -176,13 +176,13 @@ impl Link<'_> {
     }
 
     /// Waits for the first bytes of a request, without holding a buffer.
-    async fn wait(&mut self, patience: Duration) -> Waited {
+    async fn wait(&mut self, wait_time: Duration) -> Waited {
         let (reader, closed, client) = (&mut *self.reader, &mut self.closed, self.client);
         // Pinned and borrowed below, because a future stores its arguments twice.
-        let came = pin!(poll_fn(|cx| {
+        let received = pin!(poll_fn(|cx| {
             let mut buffer = self.worker.buffers.acquire();
             match buffer.poll_fill(Pin::new(&mut *reader), 0, cx) {
-                Poll::Ready(Ok(1..)) => Poll::Ready(Waited::Came(buffer)),
+                Poll::Ready(Ok(1..)) => Poll::Ready(Waited::Received(buffer)),
                 Poll::Ready(_) => Poll::Ready(Waited::Ended),
                 // Another connection needs the slot, and no request has arrived.
                 Poll::Pending if client.poll_idle(cx).is_ready() && reader.is_drained() => {
@@ -192,12 +192,12 @@ impl Link<'_> {
                 Poll::Pending => closed.poll(cx).map(|()| Waited::Ended),
             }
         }));
-        let came = self.alarm.timeout(patience, came).await;
+        let received = self.timer.timeout(wait_time, received).await;
         // A connection that becomes idle after a pause counts as idle since the start of the pause.
-        if came.is_ok() {
+        if received.is_ok() {
             client.set_busy();
         }
-        came.unwrap_or(Waited::Elapsed)
+        received.unwrap_or(Waited::Elapsed)
     }
 }
 
@@ -218,28 +218,28 @@ enum Paused {
 }
 
 /// Serves requests until the connection becomes idle.
-async fn busy(link: &mut Link<'_>, mut buffer: Buffer, pace: Pace) -> Paused {
-    let limits = link.worker.limits();
+async fn busy(connection: &mut Http1Connection<'_>, mut buffer: Buffer, pace: Pace) -> Paused {
+    let limits = connection.worker.limits();
     let mut first = pace == Pace::First;
     let mut requests = Requests {
         reader: RequestReader::new(limits.for_requests()),
         head: Vec::new(),
         out: Vec::new(),
-        begun: Instant::now(),
+        started: Instant::now(),
     };
     loop {
-        match requests.next(link, &mut buffer, first).await {
+        match requests.next(connection, &mut buffer, first).await {
             Next::Request => {}
             Next::Http2 => return Paused::Ended(Ended::Http2(buffer.filled().to_vec())),
             Next::End => return Paused::Ended(Ended::Closed),
-            Next::Refused(answer) => {
+            Next::Rejected(reply) => {
                 // Boxed: rejections are rare, and the future of every exchange would be larger.
-                Box::pin(requests.refuse(link, answer)).await;
+                Box::pin(requests.reject(connection, reply)).await;
                 return Paused::LastResponse;
             }
         }
         first = false;
-        if !requests.exchange(link, &mut buffer).await {
+        if !requests.exchange(connection, &mut buffer).await {
             return Paused::LastResponse;
         }
         if buffer.is_empty() {
@@ -247,8 +247,8 @@ async fn busy(link: &mut Link<'_>, mut buffer: Buffer, pace: Pace) -> Paused {
             if pace != Pace::Quick {
                 return Paused::Idle;
             }
-            buffer = match link.wait(PAUSE.min(limits.idle_time)).await {
-                Waited::Came(buffer) => buffer,
+            buffer = match connection.wait(PAUSE.min(limits.idle_time)).await {
+                Waited::Received(buffer) => buffer,
                 Waited::Ended => return Paused::Ended(Ended::Closed),
                 Waited::Elapsed => return Paused::Idle,
             };
@@ -264,7 +264,7 @@ struct Requests {
     /// Write buffer.
     out: Vec<u8>,
     /// Time when the first bytes of the head arrived.
-    begun: Instant,
+    started: Instant,
 }
 
 /// Result of reading a head.
@@ -276,14 +276,19 @@ enum Next {
     /// The end of the connection.
     End,
     /// An invalid request, with the reply.
-    Refused(LocalReply),
+    Rejected(LocalReply),
 }
 
 impl Requests {
     /// Reads a request's head, whose first bytes are in the buffer.
-    async fn next(&mut self, link: &mut Link<'_>, buffer: &mut Buffer, first: bool) -> Next {
-        self.begun = Instant::now();
-        let deadline = self.begun + link.worker.limits().head_time;
+    async fn next(
+        &mut self,
+        connection: &mut Http1Connection<'_>,
+        buffer: &mut Buffer,
+        first: bool,
+    ) -> Next {
+        self.started = Instant::now();
+        let deadline = self.started + connection.worker.limits().head_time;
         let most = self.reader.max_head_bytes();
         loop {
             // RFC 9113 §3.3: a client with prior knowledge starts with the preface of HTTP/2, no part of which is a valid HTTP/1 request.
@@ -293,7 +298,7 @@ impl Requests {
             if !first || !PREFACE.starts_with(buffer.filled()) {
                 match self.reader.next(buffer.filled()) {
                     Err(_) if first && !is_http(buffer.filled()) => return Next::End,
-                    Err(error) => return Next::Refused(LocalReply::from_http1(error)),
+                    Err(error) => return Next::Rejected(LocalReply::from_http1(error)),
                     Ok(Event::Head(length)) => {
                         self.head.clear();
                         self.head.extend_from_slice(&buffer.filled()[..length]);
@@ -308,21 +313,25 @@ impl Requests {
                     Ok(event) => buffer.consume(event.consumed()),
                 }
             }
-            let filling = buffer.fill(link.reader, most);
-            match link.client.until(&mut link.alarm, deadline, filling).await {
+            let filling = buffer.fill(connection.reader, most);
+            match connection
+                .client
+                .until(&mut connection.timer, deadline, filling)
+                .await
+            {
                 Err(_) => {
                     let message = "the head of the request took too long";
-                    let answer = LocalReply::new(408, "HeadTimeout", message);
-                    return Next::Refused(match link.client.socket.closed.is_notified() {
-                        true => answer,
-                        false => answer.with_limit("head-time"),
+                    let reply = LocalReply::new(408, "HeadTimeout", message);
+                    return Next::Rejected(match connection.client.socket.closed.is_notified() {
+                        true => reply,
+                        false => reply.with_limit("head-time"),
                     });
                 }
                 Ok(Ok(0)) => {
-                    let close = link.reader.peer_close();
+                    let close = connection.reader.peer_close();
                     return match self.reader.eof(buffer.filled(), close) {
                         Ok(_) => Next::End,
-                        Err(error) => Next::Refused(LocalReply::from_http1(error)),
+                        Err(error) => Next::Rejected(LocalReply::from_http1(error)),
                     };
                 }
                 Ok(Ok(_)) => {}
@@ -332,7 +341,11 @@ impl Requests {
     }
 
     /// Processes the request whose head was read. Returns whether the connection can be reused.
-    async fn exchange(&mut self, link: &mut Link<'_>, buffer: &mut Buffer) -> bool {
+    async fn exchange(
+        &mut self,
+        connection: &mut Http1Connection<'_>,
+        buffer: &mut Buffer,
+    ) -> bool {
         let (head, body) = self.reader.message();
         let view = head.view(&self.head);
         let version = match head.version() {
@@ -352,48 +365,49 @@ impl Requests {
             takes_trailers: head.takes_trailers(),
             uri: None,
         };
-        let most = link.worker.limits().buffer_bytes;
-        let mut source = Source::Http1(Http1Source::new(link.reader, buffer, body, most));
-        let keep = head.keep_alive() && !link.client.socket.closed.is_notified();
+        let most = connection.worker.limits().buffer_bytes;
+        let mut source = Source::Http1(Http1Source::new(connection.reader, buffer, body, most));
+        let keep = head.keep_alive() && !connection.client.socket.closed.is_notified();
         let head_only = request.method == "HEAD";
         let mut client = ResponseWriter::Http1(Http1ResponseWriter::new(
-            link.writer,
+            connection.writer,
             &mut self.out,
             version,
             head_only,
             keep,
         ));
         exchange::run(
-            link.worker,
-            link.client,
-            &mut link.alarm,
+            connection.worker,
+            connection.client,
+            &mut connection.timer,
             &request,
             &mut source,
             &mut client,
-            self.begun,
+            self.started,
         )
         .await
     }
 
     /// Replies to an invalid request.
-    async fn refuse(&mut self, link: &mut Link<'_>, answer: LocalReply) {
-        let (worker, connection) = (link.worker, link.client);
-        answer.count(worker, connection.resolved.client);
+    async fn reject(&mut self, connection: &mut Http1Connection<'_>, reply: LocalReply) {
+        let (worker, client) = (connection.worker, connection.client);
+        reply.count(worker, client.resolved.client);
         let out = &mut self.out;
-        let client = Http1ResponseWriter::new(link.writer, out, HttpVersion::Http11, false, false);
-        let mut client = ResponseWriter::Http1(client);
+        let response =
+            Http1ResponseWriter::new(connection.writer, out, HttpVersion::Http11, false, false);
+        let mut response = ResponseWriter::Http1(response);
         let date = worker.date();
-        let given = answer.send(&mut client, false, &date);
-        let given = link.alarm.timeout(LINGERING_TIME, given).await;
-        let bytes = given.ok().and_then(Result::ok).unwrap_or(0);
-        let (said, given) = (RejectedHead::default(), (&answer, bytes));
+        let sent = reply.send(&mut response, false, &date);
+        let sent = connection.timer.timeout(LINGERING_TIME, sent).await;
+        let bytes = sent.ok().and_then(Result::ok).unwrap_or(0);
+        let (head, sent) = (RejectedHead::default(), (&reply, bytes));
         report::record_rejected(
             worker,
-            connection,
+            client,
             HttpVersion::Http11,
-            self.begun,
-            &said,
-            given,
+            self.started,
+            &head,
+            sent,
         );
     }
 }

@@ -18,9 +18,9 @@ use crate::worker::{RuleOrigin, RulePlan, Worker};
 #[derive(Debug)]
 pub(crate) struct StreamReport {
     worker: Rc<Worker>,
-    begun: Instant,
+    started: Instant,
     client: SocketAddr,
-    spoken: &'static str,
+    protocol: &'static str,
     name: Option<String>,
     listener: Option<FrontendId>,
     open: Option<Open>,
@@ -31,7 +31,7 @@ pub(crate) struct StreamReport {
     reason: Option<&'static str>,
     up: Cell<u64>,
     down: Cell<u64>,
-    over: bool,
+    finished: bool,
 }
 
 impl StreamReport {
@@ -39,14 +39,14 @@ impl StreamReport {
     pub(crate) fn new(
         worker: &Rc<Worker>,
         client: SocketAddr,
-        spoken: &'static str,
+        protocol: &'static str,
         name: Option<String>,
     ) -> Self {
         StreamReport {
             worker: worker.clone(),
-            begun: Instant::now(),
+            started: Instant::now(),
             client,
-            spoken,
+            protocol,
             name,
             listener: None,
             open: None,
@@ -57,24 +57,24 @@ impl StreamReport {
             reason: None,
             up: Cell::new(0),
             down: Cell::new(0),
-            over: false,
+            finished: false,
         }
     }
 
     /// Sets the listener.
-    pub(crate) fn listener(&mut self, listener: Option<(FrontendId, Arc<ListenerSeries>)>) {
+    pub(crate) fn set_listener(&mut self, listener: Option<(FrontendId, Arc<ListenerSeries>)>) {
         let (listener, series) = listener.unzip();
         self.open = series.map(Open::new);
         self.listener = listener;
     }
 
     /// Sets the matched rule.
-    pub(crate) fn decided(&mut self, plan: &Rc<RulePlan>) {
+    pub(crate) fn set_rule(&mut self, plan: &Rc<RulePlan>) {
         self.plan = Some(plan.clone());
     }
 
     /// Sets the selected endpoint. If there was another one before, counts a retry.
-    pub(crate) fn endpoint(&mut self, upstream: &Rc<Upstream>, address: SocketAddr) {
+    pub(crate) fn set_endpoint(&mut self, upstream: &Rc<Upstream>, address: SocketAddr) {
         if self.endpoint.is_some() {
             self.retries += 1;
             upstream.series.retries.increment();
@@ -82,8 +82,8 @@ impl StreamReport {
         self.endpoint = Some((upstream.clone(), address));
     }
 
-    /// Sets the reason why it is not forwarded.
-    pub(crate) fn refused(&mut self, fault: &Fault) {
+    /// Sets the fault for which the stream is not forwarded.
+    pub(crate) fn set_fault(&mut self, fault: &Fault) {
         self.status = fault.status;
         self.reason = Some(fault.reason.as_str());
         self.worker
@@ -91,13 +91,13 @@ impl StreamReport {
             .count_refused_connection(fault.reason.as_str());
     }
 
-    /// Sets the reason of a premature end.
-    pub(crate) fn cut(&mut self, reason: &'static str) {
+    /// Sets the reason for a premature end.
+    pub(crate) fn set_end_reason(&mut self, reason: &'static str) {
         self.reason = Some(reason);
     }
 
     /// Adds transferred bytes, from the client and to the client.
-    pub(crate) fn moved(&self, up: u64, down: u64) {
+    pub(crate) fn add_bytes(&self, up: u64, down: u64) {
         self.up.set(self.up.get() + up);
         self.down.set(self.down.get() + down);
         if let Some(Open(series)) = &self.open {
@@ -110,13 +110,14 @@ impl StreamReport {
         }
     }
 
-    /// Marks the end. Otherwise the report says that the worker has terminated it.
-    pub(crate) fn end(mut self) {
-        self.over = true;
+    /// Marks the stream as finished. Without this call, it is recorded as terminated by the worker.
+    pub(crate) fn finish(mut self) {
+        self.finished = true;
     }
 
-    fn tell(&self) {
-        let duration = self.begun.elapsed();
+    /// Updates metrics and writes the access log entry.
+    fn record(&self) {
+        let duration = self.started.elapsed();
         if let Some(Open(series)) = &self.open {
             series.requests.increment(self.status);
         }
@@ -134,7 +135,7 @@ impl StreamReport {
             duration,
             client: Some(self.client),
             listener: self.listener.as_ref(),
-            protocol: self.spoken,
+            protocol: self.protocol,
             authority: self.name.as_deref().map(str::as_bytes),
             request_bytes: self.up.get(),
             response_bytes: self.down.get(),
@@ -156,9 +157,9 @@ impl StreamReport {
 
 impl Drop for StreamReport {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.finished {
             self.reason = Some(self.worker.termination_reason());
         }
-        self.tell();
+        self.record();
     }
 }

@@ -16,13 +16,13 @@ use crate::upstream::http1::ConnectionGuard;
 use crate::worker::{RulePlan, UpstreamFile, Worker};
 
 /// Maximum number of endpoints that are tried.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// Properties of an accepted stream.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     /// `TCP` or `TLS`.
-    pub(crate) spoken: &'static str,
+    pub(crate) protocol: &'static str,
     /// The SNI.
     pub(crate) name: Option<String>,
     /// The listener selected by the SNI; `None` if the port has only one.
@@ -32,32 +32,33 @@ pub(crate) struct Arrival {
 /// Relays a stream until it ends. Closes it if there is no route or endpoint.
 pub(crate) async fn serve(
     worker: Rc<Worker>,
-    passage: ClientConnection,
-    near: RelayEnd,
+    connection: ClientConnection,
+    downstream: RelayEnd,
     arrival: Arrival,
 ) {
     let Arrival {
-        spoken,
+        protocol,
         name,
         listener,
     } = arrival;
-    let held = worker.pin_snapshot();
+    let snapshot = worker.pin_snapshot();
     let route = StreamRoute::of_stream(
         &worker,
-        &held,
-        &passage.resolved,
+        &snapshot,
+        &connection.resolved,
         listener.as_ref(),
         name.as_deref(),
     );
-    drop(held);
-    let mut report = StreamReport::new(&worker, passage.resolved.client, spoken, name);
-    report.listener(route.listener);
-    let moved = RelayProgress::new();
-    match begin(&worker, &passage, route.plan, &mut report).await {
-        Ok((pick, far)) => {
-            let carried = carry(&worker, near, far, &pick, &moved, &report).await;
-            if let Err(error) = carried {
-                report.cut(match error {
+    drop(snapshot);
+    let mut report = StreamReport::new(&worker, connection.resolved.client, protocol, name);
+    report.set_listener(route.listener);
+    let progress = RelayProgress::new();
+    match begin(&worker, &connection, route.plan, &mut report).await {
+        Ok((pick, upstream)) => {
+            let relayed =
+                relay_bytes(&worker, downstream, upstream, &pick, &progress, &report).await;
+            if let Err(error) = relayed {
+                report.set_end_reason(match error {
                     RelayError::Downstream(_) => "ClientGone",
                     RelayError::Upstream(_) => "BackendGone",
                     RelayError::Idle => "Idle",
@@ -65,24 +66,24 @@ pub(crate) async fn serve(
             }
         }
         Err(fault) => {
-            report.refused(&fault);
-            near.close(false);
+            report.set_fault(&fault);
+            downstream.close(false);
         }
     }
-    report.end();
+    report.finish();
 }
 
 async fn begin(
     worker: &Worker,
-    passage: &ClientConnection,
+    connection: &ClientConnection,
     plan: Result<Rc<RulePlan>, Fault>,
     report: &mut StreamReport,
 ) -> Result<Connected, Fault> {
     let plan = plan?;
-    report.decided(&plan);
+    report.set_rule(&plan);
     match &plan.fault {
         Some(fault) => Err(fault.clone()),
-        None => connect(worker, passage, &plan, report).await,
+        None => connect(worker, connection, &plan, report).await,
     }
 }
 
@@ -92,7 +93,7 @@ type Connected = (SelectedEndpoint, (RelayEnd, UpstreamFile));
 /// Connects to an endpoint of the selected backend. Tries others on failure.
 async fn connect(
     worker: &Worker,
-    passage: &ClientConnection,
+    connection: &ClientConnection,
     plan: &RulePlan,
     report: &mut StreamReport,
 ) -> Result<Connected, Fault> {
@@ -101,11 +102,11 @@ async fn connect(
     let mut tried: Vec<SocketAddr> = Vec::new();
     let file = UpstreamFile::new(worker);
     loop {
-        let sockets = &passage.socket.upstream_sockets;
+        let sockets = &connection.socket.upstream_sockets;
         let Some(mut pick) = upstream.select(worker, sockets, &tried, Instant::now()) else {
             return Err(fault(503, FaultReason::NoEndpoints, "no ready endpoint"));
         };
-        report.endpoint(upstream, pick.address);
+        report.set_endpoint(upstream, pick.address);
         let error = match connect::byte_stream(worker, &pick).await {
             Ok(halves) => {
                 upstream.series.latency.observe(pick.record_connect());
@@ -118,26 +119,26 @@ async fn connect(
         tracing::debug!(endpoint = %pick.address, %error, "no connection");
         pick.record_failure();
         tried.push(pick.address);
-        if tried.len() == TRIES {
+        if tried.len() == MAX_ATTEMPTS {
             return Err(fault(503, error.fault_reason(), &error.to_string()));
         }
     }
 }
 
-async fn carry(
+async fn relay_bytes(
     worker: &Worker,
-    near: RelayEnd,
-    (far, file): (RelayEnd, UpstreamFile),
+    downstream: RelayEnd,
+    (upstream, file): (RelayEnd, UpstreamFile),
     pick: &SelectedEndpoint,
-    moved: &RelayProgress,
+    progress: &RelayProgress,
     report: &StreamReport,
 ) -> Result<(), RelayError> {
     let _counted = ConnectionGuard::new(pick.upstream(), file);
-    let tools = RelayPools {
+    let pools = RelayPools {
         buffers: &worker.buffers,
         pipes: &worker.pipes,
     };
     let idle = worker.limits().stream_idle_time;
-    let heard = |up, down| report.moved(up, down);
-    relay(tools, idle, near, far, moved, heard).await
+    let record = |up, down| report.add_bytes(up, down);
+    relay(pools, idle, downstream, upstream, progress, record).await
 }

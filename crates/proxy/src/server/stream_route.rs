@@ -23,32 +23,32 @@ impl StreamRoute {
     /// Looks up the route of a stream. `listener` is the one selected by the SNI, if the port has several; `name` is the SNI.
     pub(crate) fn of_stream(
         worker: &Worker,
-        held: &WorkerSnapshot,
+        snapshot: &WorkerSnapshot,
         connection: &ResolvedConnection,
         listener: Option<&FrontendId>,
         name: Option<&str>,
     ) -> Self {
-        let table = match (Frontends::of(held, connection), listener) {
+        let table = match (Frontends::of(snapshot, connection), listener) {
             (Frontends::Single(table), _) => Some(table),
-            (_, Some(id)) => held.config.tables.frontend(id),
+            (_, Some(id)) => snapshot.config.tables.frontend(id),
             (Frontends::Listeners(port), None) => port.listener(None),
             (Frontends::None, None) => None,
         };
-        StreamRoute::by(worker, held, table, name)
+        StreamRoute::by(worker, snapshot, table, name)
     }
 
     /// Looks up the route of a client's datagrams.
     pub(crate) fn of_datagrams(
         worker: &Worker,
-        held: &WorkerSnapshot,
+        snapshot: &WorkerSnapshot,
         connection: &ResolvedConnection,
     ) -> Self {
-        StreamRoute::of_stream(worker, held, connection, None, None)
+        StreamRoute::of_stream(worker, snapshot, connection, None, None)
     }
 
     fn by(
         worker: &Worker,
-        held: &WorkerSnapshot,
+        snapshot: &WorkerSnapshot,
         table: Option<&Arc<FrontendTable>>,
         name: Option<&str>,
     ) -> Self {
@@ -63,9 +63,9 @@ impl StreamRoute {
         StreamRoute {
             listener: Some((
                 table.frontend().id.clone(),
-                held.listener_series(worker, table.frontend()),
+                snapshot.listener_series(worker, table.frontend()),
             )),
-            plan: hit.map(|hit| held.plan(worker, table.frontend(), &hit)),
+            plan: hit.map(|hit| snapshot.plan(worker, table.frontend(), &hit)),
         }
     }
 }

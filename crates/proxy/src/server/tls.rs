@@ -46,7 +46,7 @@ enum TlsAction {
         config: Arc<ServerConfig>,
         http: bool,
         /// This is the mutual TLS of a mesh.
-        guard: bool,
+        mesh_mtls: bool,
     },
     /// Pass TLS through.
     Passthrough { listener: Option<FrontendId> },
@@ -68,18 +68,18 @@ enum Negotiated {
     Stream(ClientConnection, RelayEnd, Arrival),
 }
 
-/// Serves a connection until it ends. The state of the handshake is freed before.
-pub(crate) async fn serve(worker: Rc<Worker>, passage: ClientConnection, stream: TcpStream) {
-    match Box::pin(begin(&worker, passage, stream)).await {
+/// Serves a connection until it ends. The state of the handshake is freed before the stream is relayed.
+pub(crate) async fn serve(worker: Rc<Worker>, connection: ClientConnection, stream: TcpStream) {
+    match Box::pin(begin(&worker, connection, stream)).await {
         None => {}
-        Some(Negotiated::Stream(passage, near, arrival)) => {
-            Box::pin(stream::serve(worker, passage, near, arrival)).await;
+        Some(Negotiated::Stream(connection, downstream, arrival)) => {
+            Box::pin(stream::serve(worker, connection, downstream, arrival)).await;
         }
-        Some(Negotiated::Http1(passage, reader, writer)) => {
-            http1::spawn(worker, passage, reader, writer);
+        Some(Negotiated::Http1(connection, reader, writer)) => {
+            http1::spawn(worker, connection, reader, writer);
         }
-        Some(Negotiated::Http2(passage, stream)) => {
-            http2::spawn(worker, passage, stream);
+        Some(Negotiated::Http2(connection, stream)) => {
+            http2::spawn(worker, connection, stream);
         }
     }
 }
@@ -87,13 +87,13 @@ pub(crate) async fn serve(worker: Rc<Worker>, passage: ClientConnection, stream:
 /// Reads the ClientHello and terminates TLS if required. Returns `None` if the connection has ended.
 async fn begin(
     worker: &Worker,
-    mut passage: ClientConnection,
+    mut connection: ClientConnection,
     mut stream: TcpStream,
 ) -> Option<Negotiated> {
     let deadline = Instant::now() + worker.limits().head_time;
-    let hello = read_client_hello(worker, &passage, &mut stream);
-    let mut alarm = DeadlineTimer::new();
-    let (name, bytes) = match passage.until(&mut alarm, deadline, hello).await {
+    let hello = read_client_hello(worker, &connection, &mut stream);
+    let mut timer = DeadlineTimer::new();
+    let (name, bytes) = match connection.until(&mut timer, deadline, hello).await {
         Ok(Ok(Some(hello))) => hello,
         // The client sent nothing.
         Ok(Ok(None)) => return None,
@@ -106,92 +106,99 @@ async fn begin(
         }
         Err(_) => {
             if let Some(count) = worker.limit_log.due("head-time") {
-                tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a ClientHello took too long");
+                tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "a ClientHello took too long");
             }
             worker.metrics.count_refused_connection("HandshakeTimeout");
             return None;
         }
     };
     let arrival = |name, listener| Arrival {
-        spoken: "TLS",
+        protocol: "TLS",
         name,
         listener,
     };
-    let (listener, series, config, http, guard) =
-        match tls_action(worker, &passage, name.as_deref()) {
-            TlsAction::Passthrough { listener } => {
-                let mut near = RelayEnd::new(split(stream));
-                near.prefix = bytes;
-                return Some(Negotiated::Stream(passage, near, arrival(name, listener)));
+    let (listener, series, config, http, mesh_mtls) = match tls_action(
+        worker,
+        &connection,
+        name.as_deref(),
+    ) {
+        TlsAction::Passthrough { listener } => {
+            let mut downstream = RelayEnd::new(split(stream));
+            downstream.prefix = bytes;
+            return Some(Negotiated::Stream(
+                connection,
+                downstream,
+                arrival(name, listener),
+            ));
+        }
+        TlsAction::Reject { alert, reason } => {
+            tracing::debug!(client = %connection.resolved.client, name, reason, "TLS connection rejected");
+            worker.metrics.count_refused_connection(reason);
+            if alert {
+                refuse(stream, UNRECOGNIZED_NAME).await;
             }
-            TlsAction::Reject { alert, reason } => {
-                tracing::debug!(client = %passage.resolved.client, name, reason, "no TLS");
-                worker.metrics.count_refused_connection(reason);
-                if alert {
-                    refuse(stream, UNRECOGNIZED_NAME).await;
-                }
-                return None;
-            }
-            TlsAction::Terminate {
-                listener,
-                series,
-                config,
-                http,
-                guard,
-            } => (listener, series, config, http, guard),
-        };
+            return None;
+        }
+        TlsAction::Terminate {
+            listener,
+            series,
+            config,
+            http,
+            mesh_mtls,
+        } => (listener, series, config, http, mesh_mtls),
+    };
     let stream = PrefixedStream::new(bytes, stream);
-    let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
-    let accepted = passage.until(&mut alarm, deadline, accepting).await;
-    let stream = finish_handshake(worker, &passage, &series, accepted).await?;
+    let handshake = TlsAcceptor::from(config).accept(stream).into_fallible();
+    let result = connection.until(&mut timer, deadline, handshake).await;
+    let stream = finish_handshake(worker, &connection, &series, result).await?;
     if !http {
-        let near = RelayEnd::new(split_tls(stream));
-        let arrival = arrival(name.filter(|_| !guard), Some(listener));
-        return Some(Negotiated::Stream(passage, near, arrival));
+        let downstream = RelayEnd::new(split_tls(stream));
+        let arrival = arrival(name.filter(|_| !mesh_mtls), Some(listener));
+        return Some(Negotiated::Stream(connection, downstream, arrival));
     }
-    passage.secured = match guard {
+    connection.secured = match mesh_mtls {
         true => Secured::Mesh,
         false => Secured::Listener(listener),
     };
-    passage.open = Some(Open::new(series));
+    connection.open = Some(Open::new(series));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        return Some(Negotiated::Http2(passage, Box::new(stream)));
+        return Some(Negotiated::Http2(connection, Box::new(stream)));
     }
     let (reader, writer) = split_tls(stream);
-    Some(Negotiated::Http1(passage, reader, writer))
+    Some(Negotiated::Http1(connection, reader, writer))
 }
 
 /// Reads the ClientHello. Returns the SNI and the bytes read, or `None` if the connection ends; the error has the bytes if they are not a ClientHello. No buffer
 /// is held before the first byte, and the wait ends when the listener is closed.
 async fn read_client_hello(
     worker: &Worker,
-    passage: &ClientConnection,
+    connection: &ClientConnection,
     stream: &mut TcpStream,
 ) -> Result<Option<(Option<String>, Vec<u8>)>, Vec<u8>> {
-    let mut place = passage.socket.closed.waiter();
+    let mut closed = connection.socket.closed.waiter();
     let first = poll_fn(|cx| {
         let mut buffer = worker.buffers.acquire();
         match buffer.poll_fill(Pin::new(&mut *stream), 0, cx) {
             Poll::Ready(Ok(1..)) => Poll::Ready(Some(buffer)),
             Poll::Ready(_) => Poll::Ready(None),
-            Poll::Pending if passage.poll_idle(cx).is_ready() && has_nothing_to_read(stream) => {
+            Poll::Pending if connection.poll_idle(cx).is_ready() && has_nothing_to_read(stream) => {
                 Poll::Ready(None)
             }
-            Poll::Pending => place.poll(cx).map(|()| None),
+            Poll::Pending => closed.poll(cx).map(|()| None),
         }
     });
     let Some(mut buffer) = first.await else {
         return Ok(None);
     };
-    passage.set_busy();
-    drop(place);
+    connection.set_busy();
+    drop(closed);
     loop {
         let bytes = buffer.filled();
         match client_hello::read(bytes) {
             Ok(hello) => return Ok(Some((hello.server_name, bytes.to_vec()))),
             Err(HelloError::Incomplete) => {}
             Err(error) => {
-                tracing::debug!(client = %passage.resolved.client, %error, "no TLS");
+                tracing::debug!(client = %connection.resolved.client, %error, "not a valid ClientHello");
                 return Err(bytes.to_vec());
             }
         }
@@ -203,35 +210,35 @@ async fn read_client_hello(
 }
 
 /// Returns the action of the listener that the SNI selects.
-fn tls_action(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> TlsAction {
-    let held = worker.pin_snapshot();
-    let nowhere = |alert, reason| TlsAction::Reject { alert, reason };
-    let frontends = Frontends::of(&held, &passage.resolved);
+fn tls_action(worker: &Worker, connection: &ClientConnection, name: Option<&str>) -> TlsAction {
+    let snapshot = worker.pin_snapshot();
+    let reject = |alert, reason| TlsAction::Reject { alert, reason };
+    let frontends = Frontends::of(&snapshot, &connection.resolved);
     let port = match frontends {
         Frontends::Listeners(port) => port,
         // TLS is terminated at Gateways only.
         Frontends::Single(_) => return TlsAction::Passthrough { listener: None },
-        Frontends::None => return nowhere(false, "NoListener"),
+        Frontends::None => return reject(false, "NoListener"),
     };
     if let Some(frontend) = frontends.listener().filter(|frontend| frontend.cross_mesh) {
         let listener = frontend.id.clone();
-        return match held.config.tls.get(&listener) {
+        return match snapshot.config.tls.get(&listener) {
             Some(config) => TlsAction::Terminate {
                 listener,
-                series: held.listener_series(worker, frontend),
+                series: snapshot.listener_series(worker, frontend),
                 config: config.clone(),
                 http: frontend.protocol == Protocol::Http,
-                guard: true,
+                mesh_mtls: true,
             },
-            None => nowhere(false, "NoCertificate"),
+            None => reject(false, "NoCertificate"),
         };
     }
     let Some(table) = port.listener(name) else {
         // Without termination the proxy does not speak TLS, so it sends no alert.
-        return nowhere(frontends.protocol() == Some(Protocol::Https), "UnknownName");
+        return reject(frontends.protocol() == Some(Protocol::Https), "UnknownName");
     };
     if table.closed().is_some() {
-        return nowhere(true, "NoListener");
+        return reject(true, "NoListener");
     }
     let frontend = table.frontend();
     let listener = frontend.id.clone();
@@ -243,17 +250,17 @@ fn tls_action(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -
                 listener: Some(listener),
             };
         }
-        _ => return nowhere(false, "NoListener"),
+        _ => return reject(false, "NoListener"),
     };
-    match held.config.tls.get(&listener) {
+    match snapshot.config.tls.get(&listener) {
         Some(config) => TlsAction::Terminate {
             listener,
-            series: held.listener_series(worker, frontend),
+            series: snapshot.listener_series(worker, frontend),
             config: config.clone(),
             http,
-            guard: false,
+            mesh_mtls: false,
         },
-        None => nowhere(true, "NoCertificate"),
+        None => reject(true, "NoCertificate"),
     }
 }
 
@@ -264,17 +271,17 @@ type HandshakeResult =
 /// Records the result of a handshake and returns the stream.
 async fn finish_handshake(
     worker: &Worker,
-    passage: &ClientConnection,
+    connection: &ClientConnection,
     series: &ListenerSeries,
-    accepted: HandshakeResult,
+    result: HandshakeResult,
 ) -> Option<TlsStream<PrefixedStream>> {
-    let reason = match accepted {
+    let reason = match result {
         Ok(Ok(stream)) => {
             series.handshakes.increment();
             return Some(TlsStream::Server(stream));
         }
         Ok(Err((error, stream))) => {
-            tracing::debug!(client = %passage.resolved.client, %error, "no TLS");
+            tracing::debug!(client = %connection.resolved.client, %error, "the TLS handshake failed");
             // rustls has written an alert.
             let (mut reader, mut writer) = split(stream.into_tcp());
             lingering_close(&mut reader, &mut writer).await;
@@ -282,7 +289,7 @@ async fn finish_handshake(
         }
         Err(_) => {
             if let Some(count) = worker.limit_log.due("head-time") {
-                tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a TLS handshake took too long");
+                tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "a TLS handshake took too long");
             }
             "HandshakeTimeout"
         }
@@ -293,9 +300,9 @@ async fn finish_handshake(
 }
 
 /// Sends a short response and closes the connection.
-async fn refuse(stream: TcpStream, what: &[u8]) {
+async fn refuse(stream: TcpStream, response: &[u8]) {
     let (mut reader, mut writer) = split(stream);
-    if writer.write(what).await.is_ok() {
+    if writer.write(response).await.is_ok() {
         lingering_close(&mut reader, &mut writer).await;
     }
 }

@@ -28,13 +28,13 @@ use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 const SESSION_BYTES: usize = 4096;
 
 /// Maximum size of a datagram.
-const MOST: usize = 64 * 1024;
+const MAX_DATAGRAM: usize = 64 * 1024;
 
 /// Number of datagrams forwarded before other tasks run.
 const BATCH: usize = 64;
 
-/// Time to wait for responses while the worker drains.
-const LAST: Duration = Duration::from_secs(5);
+/// Longest time for which a session stays open while the worker drains.
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Key of a session: the client's address and, if the socket has several addresses, the local one, from which responses are sent.
 type SessionKey = (SocketAddr, Option<IpAddr>);
@@ -51,19 +51,19 @@ struct Port {
 
 /// A session of a client with an endpoint.
 struct Session {
-    ends: SessionKey,
+    key: SessionKey,
     socket: UdpSocket,
     pick: RefCell<SelectedEndpoint>,
     /// Time of the last datagram in either direction.
     last: Cell<Instant>,
-    /// The client's last datagram has got no response yet.
-    awaiting: Cell<bool>,
+    /// The client's last datagram has not been answered yet.
+    awaits_response: Cell<bool>,
     up: Cell<u64>,
     down: Cell<u64>,
     /// Version of the configuration for which the endpoint was last checked.
     checked: Cell<u64>,
-    /// Signals that the session has to end.
-    over: Signal,
+    /// Notified when the session has to end.
+    ended: Signal,
     _admission: Admission,
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn serve_datagrams(worker: Rc<Worker>, socket: Rc<Socket>, list
     let listener = match DatagramSocket::new(listener, socket.key.address.ip()) {
         Ok(listener) => listener,
         Err(error) => {
-            return tracing::error!(address = %socket.key.address, %error, "listening");
+            return tracing::error!(address = %socket.key.address, %error, "can't serve UDP");
         }
     };
     let port = Rc::new(Port {
@@ -82,13 +82,13 @@ pub(super) async fn serve_datagrams(worker: Rc<Worker>, socket: Rc<Socket>, list
         sessions: RefCell::default(),
     });
     loop {
-        let mut place = port.socket.closed.waiter();
+        let mut closed = port.socket.closed.waiter();
         let ready = poll_fn(|cx| match port.listener.socket().poll_recv_ready(cx) {
             Poll::Ready(ready) => Poll::Ready(Some(ready)),
-            Poll::Pending => place.poll(cx).map(|()| None),
+            Poll::Pending => closed.poll(cx).map(|()| None),
         });
         match ready.await {
-            Some(Ok(())) if receive(&port) => tokio::task::yield_now().await,
+            Some(Ok(())) if forward_to_endpoints(&port) => tokio::task::yield_now().await,
             Some(Ok(())) => {}
             Some(Err(_)) => port
                 .worker
@@ -101,75 +101,75 @@ pub(super) async fn serve_datagrams(worker: Rc<Worker>, socket: Rc<Socket>, list
     }
 }
 
-/// Forwards datagrams of clients. Returns whether there may be more.
-fn receive(port: &Rc<Port>) -> bool {
-    let mut room = port.worker.datagram_buffer.borrow_mut();
-    room.resize(MOST, 0);
+/// Forwards a batch of datagrams to endpoints. Returns true if more may be waiting.
+fn forward_to_endpoints(port: &Rc<Port>) -> bool {
+    let mut buffer = port.worker.datagram_buffer.borrow_mut();
+    buffer.resize(MAX_DATAGRAM, 0);
     for _ in 0..BATCH {
-        match port.listener.try_receive(&mut room) {
-            Ok((count, client, at)) => pass(port, (client, at), &room[..count]),
+        match port.listener.try_receive(&mut buffer) {
+            Ok((count, client, at)) => forward_to_endpoint(port, (client, at), &buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            // An error of an earlier send, which its session detects itself.
+            // The error of an earlier send, which the session of that datagram detects itself.
             Err(_) => {}
         }
     }
     true
 }
 
-fn pass(port: &Rc<Port>, ends: SessionKey, datagram: &[u8]) {
-    let known = port.sessions.borrow().get(&ends).cloned();
+fn forward_to_endpoint(port: &Rc<Port>, key: SessionKey, datagram: &[u8]) {
+    let known = port.sessions.borrow().get(&key).cloned();
     let known = known.filter(|session| {
-        let right = session.is_right(port);
-        if !right {
-            port.forget(session);
+        let valid = session.is_valid(port);
+        if !valid {
+            port.end_session(session);
         }
-        right
+        valid
     });
     let session = match known {
         Some(session) => session,
-        None => match Session::begin(port, ends) {
+        None => match Session::start(port, key) {
             Some(session) => session,
             None => return,
         },
     };
     // Bypasses tokio, which does not know yet that a new socket is writable.
     match SockRef::from(&session.socket).send(datagram) {
-        Ok(_) => session.moved(&session.up, datagram.len(), true),
+        Ok(_) => session.record_datagram(&session.up, datagram.len(), true),
         // Datagrams may be lost.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-        Err(error) => session.broke(port, &error),
+        Err(error) => session.fail(port, &error),
     }
 }
 
 impl Port {
-    /// Resolves a client. Repeated after each change, because another client may have got the address.
-    fn resolve(&self, held: &WorkerSnapshot, client: SocketAddr) -> ResolvedConnection {
-        ResolvedConnection::accepted(&held.config, &self.socket, client)
+    /// Resolves a client. Repeated after each change, because the address may belong to another Pod by then.
+    fn resolve(&self, snapshot: &WorkerSnapshot, client: SocketAddr) -> ResolvedConnection {
+        ResolvedConnection::accepted(&snapshot.config, &self.socket, client)
     }
 
     /// Ends a session, so that the client's next datagram starts a new one.
-    fn forget(&self, session: &Rc<Session>) {
-        session.over.notify();
+    fn end_session(&self, session: &Rc<Session>) {
+        session.ended.notify();
         let mut sessions = self.sessions.borrow_mut();
-        if let Some(known) = sessions.get(&session.ends)
+        if let Some(known) = sessions.get(&session.key)
             && Rc::ptr_eq(known, session)
         {
-            sessions.remove(&session.ends);
+            sessions.remove(&session.key);
         }
     }
 }
 
 impl Session {
     /// Starts a session. Returns `None` if there is no endpoint or a limit is exceeded.
-    fn begin(port: &Rc<Port>, ends: SessionKey) -> Option<Rc<Session>> {
-        let (worker, client) = (&port.worker, ends.0);
+    fn start(port: &Rc<Port>, key: SessionKey) -> Option<Rc<Session>> {
+        let (worker, client) = (&port.worker, key.0);
         if port.sessions.borrow().len() >= worker.limits().udp_sessions {
             worker.metrics.count_refused_connection("TooManySessions");
             worker.limit_log.record_refusal("udp-sessions", client);
             return None;
         }
         let Some(admission) = worker.try_admit() else {
-            // There may be room for the client's next datagram.
+            // The next datagram may be admitted.
             worker.make_room();
             worker
                 .metrics
@@ -178,76 +178,77 @@ impl Session {
             return None;
         };
         let mut report = StreamReport::new(worker, client, "UDP", None);
-        let (pick, socket) = match choose(port, client, &mut report) {
-            Ok(chosen) => chosen,
+        let (pick, socket) = match select_endpoint(port, client, &mut report) {
+            Ok(selected) => selected,
             Err(fault) => {
-                report.refused(&fault);
-                report.end();
+                report.set_fault(&fault);
+                report.finish();
                 return None;
             }
         };
         let session = Rc::new(Session {
-            ends,
+            key,
             socket,
             pick: RefCell::new(pick),
             last: Cell::new(Instant::now()),
-            awaiting: Cell::new(false),
+            awaits_response: Cell::new(false),
             up: Cell::new(0),
             down: Cell::new(0),
             checked: Cell::new(worker.generation()),
-            over: Signal::default(),
+            ended: Signal::default(),
             _admission: admission,
         });
-        port.sessions.borrow_mut().insert(ends, session.clone());
-        spawn_within::<SESSION_BYTES, _>(answers(port.clone(), session.clone(), report));
+        port.sessions.borrow_mut().insert(key, session.clone());
+        spawn_within::<SESSION_BYTES, _>(forward_responses(port.clone(), session.clone(), report));
         Some(session)
     }
 
-    /// Reports whether the endpoint is still valid for the client. The check is repeated only after changes of the configuration.
-    fn is_right(&self, port: &Port) -> bool {
+    /// Returns true if the endpoint is still valid for the client. The check is repeated only after changes of the configuration.
+    fn is_valid(&self, port: &Port) -> bool {
         let worker = &port.worker;
-        if self.over.is_notified() {
+        if self.ended.is_notified() {
             return false;
         }
         if self.checked.replace(worker.generation()) == worker.generation() {
             return true;
         }
-        let held = worker.pin_snapshot();
-        let route = StreamRoute::of_datagrams(worker, &held, &port.resolve(&held, self.ends.0));
+        let snapshot = worker.pin_snapshot();
+        let route =
+            StreamRoute::of_datagrams(worker, &snapshot, &port.resolve(&snapshot, self.key.0));
         let pick = self.pick.borrow();
         let upstream = pick.upstream();
         let plan = route.plan.ok().filter(|plan| plan.fault.is_none());
         plan.is_some_and(|plan| plan.contains(upstream) && upstream.contains(pick.address))
     }
 
-    fn moved(&self, counter: &Cell<u64>, count: usize, awaiting: bool) {
+    fn record_datagram(&self, counter: &Cell<u64>, count: usize, awaits_response: bool) {
         counter.set(counter.get() + count as u64);
         self.last.set(Instant::now());
-        self.awaiting.set(awaiting);
+        self.awaits_response.set(awaits_response);
     }
 
     /// Records a failure of the endpoint and ends the session. The next datagram may go to another endpoint.
-    fn broke(self: &Rc<Self>, port: &Port, error: &io::Error) {
+    fn fail(self: &Rc<Self>, port: &Port, error: &io::Error) {
         let mut pick = self.pick.borrow_mut();
-        tracing::debug!(endpoint = %pick.address, %error, "a datagram");
+        tracing::debug!(endpoint = %pick.address, %error, "a datagram could not be forwarded");
         pick.record_failure();
         drop(pick);
-        port.forget(self);
+        port.end_session(self);
     }
 }
 
 /// Selects an endpoint for a session, and opens a socket to it.
-fn choose(
+fn select_endpoint(
     port: &Port,
     client: SocketAddr,
     report: &mut StreamReport,
 ) -> Result<(SelectedEndpoint, UdpSocket), Fault> {
     let worker = &port.worker;
-    let held = worker.pin_snapshot();
-    let route = StreamRoute::of_datagrams(worker, &held, &port.resolve(&held, client));
-    report.listener(route.listener);
+    let snapshot = worker.pin_snapshot();
+    let route = StreamRoute::of_datagrams(worker, &snapshot, &port.resolve(&snapshot, client));
+    report.set_listener(route.listener);
     let plan = route.plan?;
-    report.decided(&plan);
+    report.set_rule(&plan);
     if let Some(fault) = &plan.fault {
         return Err(fault.clone());
     }
@@ -256,7 +257,7 @@ fn choose(
     let sockets = &port.socket.upstream_sockets;
     let pick = upstream.select(worker, sockets, &[], Instant::now());
     let mut pick = pick.ok_or_else(|| fault(503, FaultReason::NoEndpoints, "no ready endpoint"))?;
-    report.endpoint(upstream, pick.address);
+    report.set_endpoint(upstream, pick.address);
     match sockets.connect_udp(pick.address) {
         Ok(socket) => Ok((pick, socket)),
         Err(error) => {
@@ -267,27 +268,27 @@ fn choose(
 }
 
 /// Forwards responses until the session ends.
-async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: StreamReport) {
+async fn forward_responses(port: Rc<Port>, session: Rc<Session>, mut report: StreamReport) {
     let worker = &port.worker;
     let idle = worker.limits().udp_idle_time;
     let deadline = || {
         let idle = match worker.draining.is_notified() {
-            true => idle.min(LAST),
+            true => idle.min(DRAIN_TIME),
             false => idle,
         };
         Some(session.last.get() + idle)
     };
-    let carrying = async {
-        let mut over = session.over.waiter();
+    let forwarding = async {
+        let mut ended = session.ended.waiter();
         let mut closed = port.socket.closed.waiter();
         loop {
             let ready = poll_fn(|cx| {
-                if over.poll(cx).is_ready() {
+                if ended.poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }
                 // After the socket was closed, only outstanding responses are forwarded, and only while the worker drains.
                 let closed = closed.poll(cx).is_ready();
-                if closed && !(worker.draining.is_notified() && session.awaiting.get()) {
+                if closed && !(worker.draining.is_notified() && session.awaits_response.get()) {
                     return Poll::Ready(None);
                 }
                 session.socket.poll_recv_ready(cx).map(Some)
@@ -304,22 +305,22 @@ async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: StreamReport)
             }
         }
     };
-    if let Ok(Some(error)) = DeadlineTimer::new().run_until(deadline, carrying).await {
-        session.broke(&port, &error);
-        report.cut("BackendGone");
+    if let Ok(Some(error)) = DeadlineTimer::new().run_until(deadline, forwarding).await {
+        session.fail(&port, &error);
+        report.set_end_reason("BackendGone");
     }
-    port.forget(&session);
+    port.end_session(&session);
     let (up, down) = (session.up.get(), session.down.get());
-    report.moved(up, down);
-    report.end();
+    report.add_bytes(up, down);
+    report.finish();
 }
 
-/// Forwards datagrams of an endpoint. Returns whether there may be more.
+/// Forwards a batch of datagrams from an endpoint. Returns true if more may be waiting.
 fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
-    let mut room = port.worker.datagram_buffer.borrow_mut();
-    room.resize(MOST, 0);
+    let mut buffer = port.worker.datagram_buffer.borrow_mut();
+    buffer.resize(MAX_DATAGRAM, 0);
     for _ in 0..BATCH {
-        let count = match session.socket.try_recv(&mut room) {
+        let count = match session.socket.try_recv(&mut buffer) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),
@@ -328,9 +329,9 @@ fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
             session.pick.borrow_mut().record_connect();
         }
         // Datagrams may be lost.
-        let (client, at) = session.ends;
-        if port.listener.send(&room[..count], client, at).is_ok() {
-            session.moved(&session.down, count, false);
+        let (client, at) = session.key;
+        if port.listener.send(&buffer[..count], client, at).is_ok() {
+            session.record_datagram(&session.down, count, false);
         }
     }
     Ok(true)

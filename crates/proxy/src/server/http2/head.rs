@@ -17,8 +17,8 @@ use crate::http1::{
 };
 use crate::limits::Limits;
 
-/// As in HTTP/1.
-const MOST_METHOD_BYTES: usize = 64;
+/// Maximum length of a method, as in HTTP/1.
+const MAX_METHOD_BYTES: usize = 64;
 
 /// A rejected head.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
     if is_method_in_another_case(method) {
         return Err(MessageFault::MethodCase.into());
     }
-    match method.len() > MOST_METHOD_BYTES {
+    match method.len() > MAX_METHOD_BYTES {
         true => Err(MessageFault::MethodTooLong.into()),
         false => Ok((method, false)),
     }
@@ -116,8 +116,8 @@ fn target<'r>(parts: &'r Parts, limits: &Limits) -> Result<(&'r str, Option<&'r 
     }
     let (path, query) = (target.path(), target.query());
     let server_wide = parts.method == Method::OPTIONS && target.as_str() == "*";
-    let fine = is_path(path.as_bytes()) && query.is_none_or(|query| is_query(query.as_bytes()));
-    match fine || server_wide {
+    let is_valid = is_path(path.as_bytes()) && query.is_none_or(|query| is_query(query.as_bytes()));
+    match is_valid || server_wide {
         true => Ok((path, query)),
         false => Err(MessageFault::BadTarget.into()),
     }
@@ -171,7 +171,7 @@ impl<'r> ParsedFields<'r> {
             takes_trailers: false,
         };
         let mut bytes = 0;
-        let mut crumbs = 0;
+        let mut cookie_fields = 0;
         for (name, value) in headers {
             let (text, value) = (name.as_str().as_bytes(), value.as_bytes());
             // RFC 9113 §8.2.1: "A field value MUST NOT start or end with an ASCII whitespace character".
@@ -192,14 +192,14 @@ impl<'r> ParsedFields<'r> {
                 }
                 KnownField::Expect => fields.expects_continue = true,
                 known if known.is_hop_by_hop() => {}
-                _ if name == COOKIE => crumbs += 1,
+                _ if name == COOKIE => cookie_fields += 1,
                 _ => fields.headers.push(Header::known(name, value)),
             }
         }
         if bytes > limits.header_bytes {
             return Err(MessageFault::HeadTooLarge);
         }
-        match crumbs {
+        match cookie_fields {
             0 => {}
             1 => {
                 let cookie = headers.get(COOKIE).map(|value| value.as_bytes());
@@ -209,12 +209,12 @@ impl<'r> ParsedFields<'r> {
             // RFC 9113 §8.2.3: cookies in several fields "MUST be concatenated into a single octet string using the two-octet delimiter".
             _ => {
                 let all = cookies.get_or_init(|| {
-                    let crumbs: Vec<&[u8]> = headers
+                    let cookie_fields: Vec<&[u8]> = headers
                         .get_all(COOKIE)
                         .iter()
                         .map(|value| value.as_bytes())
                         .collect();
-                    crumbs.join(&b"; "[..])
+                    cookie_fields.join(&b"; "[..])
                 });
                 fields.headers.push(Header::known(&COOKIE, all));
             }

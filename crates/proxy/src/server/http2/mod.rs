@@ -46,13 +46,13 @@ const LINGER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Maximum number of streams reset because of client errors, over the lifetime of a connection.
-const MOST_ERRORS: usize = 1024;
+const MAX_ERRORS: usize = 1024;
 
 /// Streams that have existed this long do not count as abusive when the client resets them.
-const LONG_LIFE: Duration = Duration::from_secs(1);
+const MIN_LIFETIME: Duration = Duration::from_secs(1);
 
 /// RFC 9113 §6.9.1.
-const MOST_WINDOW: u32 = (1 << 31) - 1;
+const MAX_WINDOW: u32 = (1 << 31) - 1;
 
 /// Bound for the size of a connection's future.
 const CONNECTION_BYTES: usize = 3072;
@@ -61,68 +61,69 @@ const CONNECTION_BYTES: usize = 3072;
 const STREAM_BYTES: usize = 4096;
 
 /// Starts a task that serves a connection.
-pub(crate) fn spawn<I>(worker: Rc<Worker>, passage: ClientConnection, io: I)
+pub(crate) fn spawn<I>(worker: Rc<Worker>, downstream: ClientConnection, io: I)
 where
     I: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    spawn_within::<CONNECTION_BYTES, _>(serve(worker, passage, io));
+    spawn_within::<CONNECTION_BYTES, _>(serve(worker, downstream, io));
 }
 
 /// Serves a connection until it ends.
-async fn serve<I>(worker: Rc<Worker>, passage: ClientConnection, io: I)
+async fn serve<I>(worker: Rc<Worker>, downstream: ClientConnection, io: I)
 where
     I: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let limits = worker.limits();
-    let account = Rc::new(FloodGuard::new(
+    let flood_guard = Rc::new(FloodGuard::new(
         limits.http2_control_frames,
         limits.http2_resets,
         head_bytes(limits),
     ));
-    let handshake = builder(limits).handshake::<_, Bytes>(GuardedStream::new(io, account.clone()));
-    let mut alarm = DeadlineTimer::new();
-    let begun = Instant::now();
+    let handshake =
+        builder(limits).handshake::<_, Bytes>(GuardedStream::new(io, flood_guard.clone()));
+    let mut timer = DeadlineTimer::new();
+    let started = Instant::now();
     // Boxed, so that its memory is freed before the connection ends.
     let handshake = Box::pin(handshake);
-    let deadline = begun + limits.head_time;
-    let connection = match passage.until(&mut alarm, deadline, handshake).await {
+    let deadline = started + limits.head_time;
+    let connection = match downstream.until(&mut timer, deadline, handshake).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
-            tracing::debug!(client = %passage.resolved.client, %error, "no HTTP/2");
+            tracing::debug!(client = %downstream.resolved.client, %error, "the HTTP/2 handshake failed");
             return;
         }
         Err(_) => {
             if let Some(count) = worker.limit_log.due("head-time") {
-                tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a preface took too long");
+                tracing::info!(limit = "head-time", client = %downstream.resolved.client, count, "a preface took too long");
             }
             return;
         }
     };
     let shared = Rc::new(Shared {
         worker,
-        passage,
-        account,
-        live: Cell::new(0),
-        quiet: Cell::new(begun),
+        downstream,
+        flood_guard,
+        active: Cell::new(0),
+        idle_since: Cell::new(started),
         pool: TaskPool::default(),
     });
-    let _over = PoolGuard(&shared);
+    let _guard = PoolGuard(&shared);
     let mut serving = Serving {
         connection,
-        closed: shared.passage.socket.closed.waiter(),
+        closed: shared.downstream.socket.closed.waiter(),
         shared: &shared,
         state: &ConnectionState::default(),
     };
-    serving.run(&mut alarm).await;
+    serving.run(&mut timer).await;
 }
 
 /// A stream's window is as large as a body's buffer. The connection's window covers all streams, so that a slow one does not block others.
 fn builder(limits: &Limits) -> Builder {
-    let window = u32::try_from(limits.buffer_bytes).unwrap_or(MOST_WINDOW);
-    let window = window.clamp(16 * 1024, MOST_WINDOW);
+    let window = u32::try_from(limits.buffer_bytes).unwrap_or(MAX_WINDOW);
+    let window = window.clamp(16 * 1024, MAX_WINDOW);
     let all = u64::from(window) * u64::from(limits.streams);
-    let all = u32::try_from(all).unwrap_or(MOST_WINDOW);
-    let all = all.clamp(1 << 20, MOST_WINDOW);
+    let all = u32::try_from(all).unwrap_or(MAX_WINDOW);
+    let all = all.clamp(1 << 20, MAX_WINDOW);
     let mut builder = Builder::new();
     builder
         .initial_window_size(window)
@@ -132,7 +133,7 @@ fn builder(limits: &Limits) -> Builder {
         .max_header_list_size(u32::try_from(head_bytes(limits)).unwrap_or(u32::MAX))
         .max_send_buffer_size(window as usize)
         .max_pending_accept_reset_streams(limits.http2_resets as usize)
-        .max_local_error_reset_streams(Some((limits.http2_resets as usize).max(MOST_ERRORS)))
+        .max_local_error_reset_streams(Some((limits.http2_resets as usize).max(MAX_ERRORS)))
         .enable_connect_protocol();
     builder
 }
@@ -145,12 +146,12 @@ fn head_bytes(limits: &Limits) -> usize {
 /// State shared by the streams of a connection.
 struct Shared {
     worker: Rc<Worker>,
-    passage: ClientConnection,
-    account: Rc<FloodGuard>,
+    downstream: ClientConnection,
+    flood_guard: Rc<FloodGuard>,
     /// Number of exchanges in progress.
-    live: Cell<usize>,
+    active: Cell<usize>,
     /// Time when the last one ended, or the connection started.
-    quiet: Cell<Instant>,
+    idle_since: Cell<Instant>,
     /// Tasks waiting for a stream.
     pool: TaskPool<Stream>,
 }
@@ -189,22 +190,22 @@ struct Serving<'s, I> {
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
-    async fn run(&mut self, alarm: &mut DeadlineTimer) {
+    async fn run(&mut self, timer: &mut DeadlineTimer) {
         let (shared, state) = (self.shared, self.state);
-        let client = shared.passage.resolved.client;
+        let client = shared.downstream.resolved.client;
         loop {
             let deadline = || shared.deadline(state);
-            let ended = alarm.run_until(deadline, poll_fn(|cx| self.poll(cx))).await;
+            let ended = timer.run_until(deadline, poll_fn(|cx| self.poll(cx))).await;
             match ended {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
                     if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
                         shared.worker.metrics.count_refused_connection("Http2Abuse");
                         if let Some(count) = shared.worker.limit_log.due("http2") {
-                            tracing::warn!(%client, %error, count, "a connection was ended");
+                            tracing::warn!(%client, %error, count, "connection closed");
                         }
                     } else {
-                        tracing::debug!(%client, %error, "a connection ended");
+                        tracing::debug!(%client, %error, "connection closed with an error");
                     }
                     return;
                 }
@@ -212,7 +213,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Err(_) if !shared.pool.is_empty() => shared.pool.clear(),
                 Err(_) => {
                     // Logged at debug level: browsers open connections speculatively.
-                    tracing::debug!(%client, "no request came in time");
+                    tracing::debug!(%client, "no request was received in time");
                     self.close(Reason::NO_ERROR);
                 }
             }
@@ -230,8 +231,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
             match self.connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.state.used.set(true);
-                    self.shared.live.set(self.shared.live.get() + 1);
-                    if let Some(stream) = self.shared.pool.give((request, respond)) {
+                    self.shared.active.set(self.shared.active.get() + 1);
+                    if let Some(stream) = self.shared.pool.dispatch((request, respond)) {
                         let streams = streams(self.shared.clone(), PooledTask::new(stream));
                         assert_size::<STREAM_BYTES, _>(&streams);
                         // A panic ends only the task's stream. Boxed, because tokio moves futures when tasks start and end.
@@ -243,18 +244,18 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Pending => {}
             }
-            match self.shared.account.violation() {
-                Some(verdict) if self.state.closing.get().is_none() => {
-                    self.close_for_violation(verdict)
+            match self.shared.flood_guard.violation() {
+                Some(violation) if self.state.closing.get().is_none() => {
+                    self.close_for_violation(violation)
                 }
                 // GOAWAY contains the last processed stream, so the client can retry later requests elsewhere.
                 _ if self.must_make_room(cx) => self.close(Reason::NO_ERROR),
                 _ => break,
             }
         }
-        for _ in 0..self.shared.account.take_oversized_heads() {
+        for _ in 0..self.shared.flood_guard.take_oversized_heads() {
             let fault = crate::http1::Error::Client(crate::http1::MessageFault::HeadTooLarge);
-            let client = self.shared.passage.resolved.client;
+            let client = self.shared.downstream.resolved.client;
             LocalReply::from_http1(fault).count(&self.shared.worker, client);
         }
         self.state.open.set(self.connection.has_streams());
@@ -263,30 +264,30 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
 
     /// Marks the connection as idle or busy. Returns whether it is idle and has to close in favour of others.
     fn must_make_room(&mut self, cx: &mut Context<'_>) -> bool {
-        let passage = &self.shared.passage;
+        let downstream = &self.shared.downstream;
         if self.state.closing.get().is_some() {
             return false;
         }
-        if self.shared.live.get() > 0 || self.connection.has_streams() {
-            passage.set_busy();
+        if self.shared.active.get() > 0 || self.connection.has_streams() {
+            downstream.set_busy();
             return false;
         }
-        passage.poll_idle(cx).is_ready()
+        downstream.poll_idle(cx).is_ready()
     }
 
     /// Closes a connection that violates a flood limit.
-    fn close_for_violation(&mut self, verdict: Violation) {
-        let (reason, limit) = match verdict {
+    fn close_for_violation(&mut self, violation: Violation) {
+        let (reason, limit) = match violation {
             Violation::TooManyControlFrames => ("Http2ControlFrames", Some("http2-control-frames")),
             Violation::TooManyResets => ("Http2Resets", Some("http2-resets")),
             Violation::BadTrailers => ("BadTrailers", None),
         };
-        let client = self.shared.passage.resolved.client;
+        let client = self.shared.downstream.resolved.client;
         self.shared.worker.metrics.count_refused_connection(reason);
         match limit {
             Some(limit) => {
                 if let Some(count) = self.shared.worker.limit_log.due(limit) {
-                    tracing::warn!(limit, %client, count, "a connection was ended");
+                    tracing::warn!(limit, %client, count, "connection closed");
                 }
                 self.close(Reason::ENHANCE_YOUR_CALM);
             }
@@ -311,21 +312,23 @@ impl Shared {
         if let Some(closing) = state.closing.get() {
             return Some(closing + LINGER);
         }
-        if self.live.get() > 0 {
+        if self.active.get() > 0 {
             return None;
         }
         if !self.pool.is_empty() {
-            return Some(self.quiet.get() + PAUSE);
+            return Some(self.idle_since.get() + PAUSE);
         }
         if state.open.get() {
-            return Some(self.account.last_write().max(self.quiet.get()) + limits.stall_time);
+            return Some(
+                self.flood_guard.last_write().max(self.idle_since.get()) + limits.stall_time,
+            );
         }
         if let Some(draining) = state.draining.get() {
-            return Some(draining.max(self.quiet.get()) + LINGER);
+            return Some(draining.max(self.idle_since.get()) + LINGER);
         }
         Some(match state.used.get() {
-            true => self.quiet.get() + limits.idle_time,
-            false => self.quiet.get() + limits.head_time,
+            true => self.idle_since.get() + limits.idle_time,
+            false => self.idle_since.get() + limits.head_time,
         })
     }
 }
@@ -335,18 +338,18 @@ struct ActiveStream<'s>(&'s Shared);
 
 impl Drop for ActiveStream<'_> {
     fn drop(&mut self) {
-        let live = self.0.live.get() - 1;
-        self.0.live.set(live);
-        if live == 0 {
-            self.0.quiet.set(Instant::now());
+        let active = self.0.active.get() - 1;
+        self.0.active.set(active);
+        if active == 0 {
+            self.0.idle_since.set(Instant::now());
         }
     }
 }
 
 /// Serves one stream after another while the connection is busy.
 async fn streams(shared: Rc<Shared>, task: Rc<PooledTask<Stream>>) {
-    let mut alarm = DeadlineTimer::new();
-    while stream(&shared, &mut alarm, &task).await {
+    let mut timer = DeadlineTimer::new();
+    while stream(&shared, &mut timer, &task).await {
         if !shared.pool.wait(&task).await {
             break;
         }
@@ -354,57 +357,57 @@ async fn streams(shared: Rc<Shared>, task: Rc<PooledTask<Stream>>) {
 }
 
 /// Serves one stream. Returns false if there was none.
-async fn stream(shared: &Shared, alarm: &mut DeadlineTimer, task: &PooledTask<Stream>) -> bool {
+async fn stream(shared: &Shared, timer: &mut DeadlineTimer, task: &PooledTask<Stream>) -> bool {
     let Some((request, respond)) = task.take() else {
         return false;
     };
     let (parts, body) = request.into_parts();
-    let _live = ActiveStream(shared);
-    let begun = Instant::now();
+    let _active = ActiveStream(shared);
+    let started = Instant::now();
     let sending = RefCell::new(SendState::Response(respond));
-    exchange_on(shared, alarm, &parts, body, &sending, begun).await;
+    run_exchange(shared, timer, &parts, body, &sending, started).await;
     let mut sending = sending.into_inner();
-    if matches!(sending, SendState::Over | SendState::Body(_)) || begun.elapsed() > LONG_LIFE {
-        shared.account.record_end();
+    if matches!(sending, SendState::Over | SendState::Body(_)) || started.elapsed() > MIN_LIFETIME {
+        shared.flood_guard.record_end();
     }
     // Resets a stream whose response is incomplete. One whose response never started was reset with its own reason.
     sending.reset(Reason::INTERNAL_ERROR);
     true
 }
 
-async fn exchange_on(
+async fn run_exchange(
     shared: &Shared,
-    alarm: &mut DeadlineTimer,
+    timer: &mut DeadlineTimer,
     parts: &Parts,
     body: RecvStream,
     sending: &RefCell<SendState>,
-    begun: Instant,
+    started: Instant,
 ) {
     let Shared {
         worker,
-        passage,
-        account,
+        downstream,
+        flood_guard,
         ..
     } = shared;
     let limits = worker.limits();
     let cookies = OnceCell::new();
     let ended = body.is_end_stream();
     let head_only = parts.method == http::Method::HEAD;
-    let client = Http2ResponseWriter::new(sending, account, head_only);
+    let client = Http2ResponseWriter::new(sending, flood_guard, head_only);
     let mut client = ResponseWriter::Http2(client);
     let request = match head::read(parts, ended, &cookies, limits) {
         Ok(request) => request,
         // Boxed: rejections are rare, and the future of every exchange would be larger.
         Err(refusal) => {
             let client = &mut client;
-            let refused = Box::pin(refuse(shared, parts, client, sending, refusal, begun));
+            let refused = Box::pin(refuse(shared, parts, client, sending, refusal, started));
             return refused.await;
         }
     };
     let most = limits.body_bytes.filter(|_| !request.websocket);
     let mut source = Source::Http2(Http2Source::new(body, most));
     let (source, client) = (&mut source, &mut client);
-    exchange::run(worker, passage, alarm, &request, source, client, begun).await;
+    exchange::run(worker, downstream, timer, &request, source, client, started).await;
 }
 
 /// Rejects a request with an invalid head.
@@ -414,27 +417,27 @@ async fn refuse(
     client: &mut ResponseWriter<'_>,
     sending: &RefCell<SendState>,
     refusal: Refusal,
-    begun: Instant,
+    started: Instant,
 ) {
     let Shared {
-        worker, passage, ..
+        worker, downstream, ..
     } = shared;
-    let answer = match refusal {
+    let reply = match refusal {
         Refusal::Malformed => return sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
-        Refusal::LocalReply(answer) => answer,
+        Refusal::LocalReply(reply) => reply,
     };
-    answer.count(worker, passage.resolved.client);
+    reply.count(worker, downstream.resolved.client);
     let kind = parts.headers.get(http::header::CONTENT_TYPE);
     let grpc = kind.is_some_and(|kind| is_grpc(kind.as_bytes()));
     let date = worker.date();
-    let bytes = answer.send(client, grpc, &date).await.unwrap_or(0);
+    let bytes = reply.send(client, grpc, &date).await.unwrap_or(0);
     let target = parts.uri.path_and_query();
-    let said = RejectedHead {
+    let head = RejectedHead {
         method: Some(parts.method.as_str().as_bytes()),
         authority: parts.uri.authority().map(|name| name.as_str().as_bytes()),
         path: target.map(|target| target.as_str().as_bytes()),
         grpc,
     };
-    let given = (&answer, bytes);
-    report::record_rejected(worker, passage, HttpVersion::Http2, begun, &said, given);
+    let sent = (&reply, bytes);
+    report::record_rejected(worker, downstream, HttpVersion::Http2, started, &head, sent);
 }

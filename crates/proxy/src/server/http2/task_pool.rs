@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 /// Maximum number of waiting tasks.
-const MOST: usize = 64;
+const MAX_WAITING: usize = 64;
 
 /// Tasks waiting for work.
 #[derive(Debug)]
 pub(super) struct TaskPool<W> {
-    taken: RefCell<Vec<Rc<PooledTask<W>>>>,
+    waiting: RefCell<Vec<Rc<PooledTask<W>>>>,
     closed: Cell<bool>,
 }
 
@@ -19,15 +19,15 @@ pub(super) struct TaskPool<W> {
 #[derive(Debug)]
 pub(super) struct PooledTask<W> {
     work: RefCell<Option<W>>,
-    /// There will be no more work.
-    over: Cell<bool>,
+    /// No more work will follow.
+    ended: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl<W> Default for TaskPool<W> {
     fn default() -> Self {
         TaskPool {
-            taken: RefCell::default(),
+            waiting: RefCell::default(),
             closed: Cell::new(false),
         }
     }
@@ -35,8 +35,8 @@ impl<W> Default for TaskPool<W> {
 
 impl<W> TaskPool<W> {
     /// Passes work to a waiting task. Returns it if there is none.
-    pub(super) fn give(&self, work: W) -> Option<W> {
-        let Some(task) = self.taken.borrow_mut().pop() else {
+    pub(super) fn dispatch(&self, work: W) -> Option<W> {
+        let Some(task) = self.waiting.borrow_mut().pop() else {
             return Some(work);
         };
         *task.work.borrow_mut() = Some(work);
@@ -47,17 +47,17 @@ impl<W> TaskPool<W> {
     /// Waits for work. Returns false if there will be none.
     pub(super) async fn wait(&self, task: &Rc<PooledTask<W>>) -> bool {
         {
-            let mut taken = self.taken.borrow_mut();
-            if self.closed.get() || taken.len() == MOST {
+            let mut waiting = self.waiting.borrow_mut();
+            if self.closed.get() || waiting.len() == MAX_WAITING {
                 return false;
             }
-            taken.push(task.clone());
+            waiting.push(task.clone());
         }
         poll_fn(|cx| {
             if task.work.borrow().is_some() {
                 return Poll::Ready(true);
             }
-            if task.over.get() {
+            if task.ended.get() {
                 return Poll::Ready(false);
             }
             *task.waker.borrow_mut() = Some(cx.waker().clone());
@@ -66,15 +66,15 @@ impl<W> TaskPool<W> {
         .await
     }
 
-    /// Reports whether no task is waiting.
+    /// Returns true if no task is waiting.
     pub(super) fn is_empty(&self) -> bool {
-        self.taken.borrow().is_empty()
+        self.waiting.borrow().is_empty()
     }
 
     /// Ends all waiting tasks.
     pub(super) fn clear(&self) {
-        for task in self.taken.borrow_mut().drain(..) {
-            task.over.set(true);
+        for task in self.waiting.borrow_mut().drain(..) {
+            task.ended.set(true);
             task.wake();
         }
     }
@@ -91,7 +91,7 @@ impl<W> PooledTask<W> {
     pub(super) fn new(work: W) -> Rc<Self> {
         Rc::new(PooledTask {
             work: RefCell::new(Some(work)),
-            over: Cell::new(false),
+            ended: Cell::new(false),
             waker: RefCell::new(None),
         })
     }
@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn work_goes_to_waiting_tasks_and_close_ends_all_waits() {
         let pool = Rc::new(TaskPool::default());
-        assert_eq!(pool.give(1), Some(1), "nobody waits");
+        assert_eq!(pool.dispatch(1), Some(1), "no task is waiting");
         let local = tokio::task::LocalSet::new();
         local
             .run_until(async {
@@ -130,8 +130,8 @@ mod tests {
                     })
                     .collect();
                 tokio::task::yield_now().await;
-                assert_eq!(pool.give(2), None);
-                assert_eq!(pool.give(3), None);
+                assert_eq!(pool.dispatch(2), None);
+                assert_eq!(pool.dispatch(3), None);
                 pool.close();
                 let mut got = Vec::new();
                 for task in waiting {
