@@ -115,7 +115,7 @@ impl Cluster {
         &self.source
     }
 
-    /// What has not been listed yet; empty once the reconciler has everything.
+    /// Returns the kinds that have not been listed yet; empty once the reconciler has everything.
     pub fn waits_for(&self) -> Vec<String> {
         let mut waits_for = self.source.waits_for();
         let generated = self.generated.iter();
@@ -123,7 +123,7 @@ impl Cluster {
         waits_for
     }
 
-    /// Receiver of what is to be generated for Gateways, if anything is.
+    /// Returns the sink for the objects to generate for Gateways, if this installation generates any.
     pub fn infrastructure_sink(&self) -> Option<InfrastructureSink> {
         let generated = self.generated.as_ref()?;
         Some(InfrastructureSink(generated.registry.clone()))

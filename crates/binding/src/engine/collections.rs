@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash};
 
 use hashbrown::HashTable;
 
-/// A hash map with a fast hasher that does not resist collision attacks: keys come from the API server or from files, and collisions only cost time.
+/// A hash map with a fast hasher that does not resist collision attacks: keys come from the API server or from files, so collisions are not an attack by clients.
 pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Increments or decrements a count. Returns whether it changed from or to zero.
@@ -138,7 +138,7 @@ impl<T: Hash + Eq> Interner<T> {
             }
             None => {
                 if self.values.len() == self.values.capacity() {
-                    // There may be hundreds of thousands, so doubling would waste much.
+                    // There may be hundreds of thousands of values, so doubling would waste memory.
                     self.values.reserve_exact(self.values.len() / 8 + 64);
                 }
                 self.values.push(Some(value));

@@ -12,7 +12,7 @@ use crate::gateway_api::gateway::GatewayView;
 use crate::{Binder, Delta};
 
 impl Binder {
-    /// Adds changed infrastructure to a delta. `known` is that of the last delta.
+    /// Adds changed infrastructure to a delta. `known` is the infrastructure as of the last delta.
     pub(super) fn update_infrastructures(
         &self,
         known: &mut BTreeMap<Name, Arc<Infrastructure>>,

@@ -235,7 +235,7 @@ impl Binder {
         self.store.rejected.get(key)
     }
 
-    /// Returns the reason why a new version of a Secret must not replace the one in effect: the latter has a valid certificate, the former does not.
+    /// Returns the reason why a new version of a Secret must not replace the one in effect, whose certificate is valid.
     pub fn invalidates(&self, new: &Secret) -> Option<String> {
         let name = new.metadata.key();
         let current = Reader::new(&self.store).certificate(&name)?;

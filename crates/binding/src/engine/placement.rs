@@ -110,7 +110,7 @@ fn gateway_request(gateway: &Gateway) -> AddressRequest {
     }
 }
 
-/// Creates the request of a proxy: a Dataplane requests its own address, a MeshGatewayInstance any.
+/// Creates the request of a proxy: a Dataplane requests its own address, a MeshGatewayInstance any address.
 fn proxy_request(gateway: Name, proxy: &Resource) -> AddressRequest {
     let address = match proxy {
         Resource::Dataplane(dataplane) => Some(&dataplane.spec.networking.address),

@@ -47,9 +47,9 @@ pub(crate) struct Store {
     pub(crate) endpoint_policy: Arc<EndpointPolicy>,
     /// Addresses of DNS names that a proxy resolved and refused.
     pub(crate) refused_resolutions: FastMap<Arc<str>, Vec<IpAddr>>,
-    /// Where the current configuration of routes and policies is in effect.
+    /// Effect of the current configuration of each route and policy on the proxies that serve it.
     pub(crate) effects: FastMap<ObjectKey, Arc<RouteEffect>>,
-    /// True if everything is in effect once it is committed.
+    /// True if a commit puts everything into effect, because the proxy runs in this process.
     pub(crate) effect_on_commit: bool,
 }
 
@@ -147,7 +147,7 @@ impl Store {
         old.as_ref() != self.refused_resolutions.get(name)
     }
 
-    /// Sets where the current configuration of a route or policy is in effect. Returns whether it changed.
+    /// Sets the effect of a route or policy. Returns whether it changed.
     pub fn set_effect(&mut self, key: &ObjectKey, effect: Option<Arc<RouteEffect>>) -> bool {
         if self.effects.get(key) == effect.as_ref() {
             return false;

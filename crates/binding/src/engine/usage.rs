@@ -52,7 +52,7 @@ impl Binder {
                     continue;
                 };
                 gateways.insert(gateway);
-                // A route that only replies with 500 is not accepted, so it does not count.
+                // A route whose rules all reply with 500 is not accepted, so it does not count.
                 if !parent.serves_nothing && listeners.insert(id) {
                     adjust_count(&mut self.attached, id.clone(), is_added);
                     let attached = Input::AttachedRoutes(owner.clone());

@@ -1,8 +1,7 @@
 //! The condition `pointsman.io/InEffect`: whether the proxies that serve a route run its current configuration.
 //!
-//! Where it is in effect is observed by the control plane, for each frontend that the route is attached to, and is an input of the binder like the state of a
-//! Gateway. This module turns it into a condition for each parent. A condition with status `True` names no proxies and no numbers, so that it does not change when proxies are
-//! added.
+//! The control plane observes the effect of a route on each frontend that the route is attached to. Like the state of a Gateway, it is an input of the binder. This
+//! module turns it into a condition for each parent. A condition with status `True` names neither proxies nor numbers, so it does not change when proxies are added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,7 +56,7 @@ pub struct Shortfall {
 }
 
 impl Shortfall {
-    /// Adds what another frontend lacks.
+    /// Adds the shortfall of another frontend.
     fn extend(&mut self, other: &Shortfall) {
         self.has_more_lagging |= other.has_more_lagging;
         self.lagging.extend(other.lagging.iter().cloned());
@@ -213,10 +212,10 @@ impl Store {
     }
 }
 
-/// How soon a status is expected to change without a change of the configuration.
+/// Expectation that a status will change without a change of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Settling {
-    /// It is not.
+    /// No change is expected.
     #[default]
     Settled,
     /// Proxies are expected to connect again.
@@ -226,7 +225,7 @@ pub enum Settling {
 }
 
 impl Status {
-    /// Returns how soon the status is expected to change by itself. Until then, what was known before is not outdated.
+    /// Returns whether the status is about to change by itself. While it is, the status before remains the one to report.
     pub fn settling(&self) -> Settling {
         let conditions = self.conditions();
         let effects = conditions.iter().map(|(_, condition)| condition);

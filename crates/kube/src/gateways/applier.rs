@@ -1,5 +1,4 @@
-//! Makes the API server agree with what is wanted: creates and repairs the objects of each Gateway by server-side apply, and removes those that are not wanted
-//! any more. Only the leader does so.
+//! Reconciles the objects of Gateways with the API server: applies the desired objects by server-side apply and deletes obsolete ones. Runs on the leader only.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,14 +22,14 @@ use super::state::{KnownObject, KnownObjects};
 use crate::limit::Limit;
 use crate::status::Outcome;
 
-/// Requests per second over a longer time, and at once after a quiet time.
+/// Sustained rate in requests per second, and burst.
 const RATE: (u32, u32) = (50, 100);
-/// Gateways at a time.
+/// Number of Gateways that are reconciled concurrently.
 const CONCURRENCY: usize = 8;
-/// Time after which a request counts as failed.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest name of a field manager.
-const MOST_MANAGER: usize = 128;
+/// Maximum length of the name of a field manager.
+const MAX_MANAGER: usize = 128;
 
 /// Applies generated objects.
 pub struct Applier {
@@ -39,7 +38,7 @@ pub struct Applier {
     authority: watch::Receiver<Arc<str>>,
 }
 
-/// An object as it was applied: what was sent, and what it became.
+/// Digest of an object as it was sent, and fingerprint of the object that the API server returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Applied {
     digest: u64,
@@ -60,14 +59,14 @@ enum ApplyError {
         name: String,
         source: Box<kube::Error>,
     },
-    #[error("{kind:?} {name}: no answer within {} s", TIMEOUT.as_secs())]
+    #[error("{kind:?} {name}: timed out after {} s", TIMEOUT.as_secs())]
     Timeout { kind: ObjectKind, name: String },
-    #[error("{kind:?} {name} of an earlier Gateway is being removed")]
+    #[error("{kind:?} {name} belongs to a deleted Gateway of the same name and is being removed")]
     Stale { kind: ObjectKind, name: String },
 }
 
 impl ApplyError {
-    /// Message for the status of the Gateway, if a person has to act.
+    /// Returns the message for the status of the Gateway, if a person has to act.
     fn for_status(&self) -> Option<String> {
         match self {
             ApplyError::Foreign { .. } => Some(self.to_string()),
@@ -82,13 +81,13 @@ impl ApplyError {
     }
 }
 
-/// Reports whether an answer stays the same unless somebody acts.
+/// Returns true if retrying the request is pointless until a person acts.
 fn is_permanent(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 408 | 409 | 429)
 }
 
 impl Applier {
-    /// Creates an applier. `authority` has the certificates that proxies trust; nothing is applied while it is empty.
+    /// Creates an applier. `authority` is the bundle of certificates that proxies trust; nothing is applied while it is empty.
     pub fn new(
         client: Client,
         settings: InfrastructureSettings,
@@ -108,7 +107,7 @@ impl Applier {
         }
     }
 
-    /// Applies while `is_leader` holds, until its sender is gone.
+    /// Reconciles Gateways while `is_leader` is true. Returns when its sender is dropped.
     pub async fn run(mut self, mut is_leader: watch::Receiver<bool>) {
         let mut tasks: JoinSet<(Name, Vec<ApplyError>)> = JoinSet::new();
         loop {
@@ -152,7 +151,7 @@ impl Applier {
     fn finish(&self, gateway: &Name, errors: &[ApplyError]) {
         for error in errors {
             match error.for_status() {
-                // The status of the Gateway and an Event say so.
+                // Also reported in the status of the Gateway and as an Event.
                 Some(message) => tracing::warn!("Gateway {gateway}: {message}"),
                 None => tracing::debug!("Gateway {gateway}: {error}; retrying"),
             }
@@ -187,7 +186,7 @@ struct Shared {
 }
 
 impl Requests {
-    /// Applies what is wanted of a Gateway and deletes what is not. Returns what failed.
+    /// Applies the desired objects of a Gateway and deletes all others. Returns the errors.
     async fn reconcile(
         &self,
         gateway: &Name,
@@ -197,7 +196,7 @@ impl Requests {
     ) -> Vec<ApplyError> {
         let mut errors = Vec::new();
         let objects = match wanted {
-            // Mistakes in a Gateway do not interrupt the traffic of its proxies.
+            // An invalid Gateway keeps its proxies, so that their traffic is not interrupted.
             Some(wanted) if wanted.ports.is_empty() || wanted.uid.is_none() => return errors,
             Some(wanted) => generate(wanted, &self.0.settings, authority),
             None => Vec::new(),
@@ -224,7 +223,7 @@ impl Requests {
         errors
     }
 
-    /// Applies an object unless it is as it should be.
+    /// Applies an object unless it is up to date.
     async fn ensure(
         &self,
         gateway: &Infrastructure,
@@ -253,7 +252,7 @@ impl Requests {
                 .apply(object, &full_name, digest, found.uid.as_deref())
                 .await;
         }
-        // A watch by label does not deliver objects of others, nor one whose labels somebody has removed.
+        // The watch selects by label, so it delivers neither foreign objects nor own ones that have lost their labels.
         let request = self.api(kind, &full_name);
         let existing = self
             .timed(kind, name, request.get_metadata_opt(name))
@@ -281,7 +280,7 @@ impl Requests {
         }
     }
 
-    /// Applies an object. With the identifier of an existing one, another object of the name is not changed.
+    /// Applies an object. With `uid`, the request fails if the object of that name is another one.
     async fn apply(
         &self,
         object: &Object,
@@ -295,7 +294,7 @@ impl Requests {
             value["metadata"]["uid"] = uid.into();
         }
         let manager = &self.0.settings.controller_name;
-        let manager = &manager[..manager.floor_char_boundary(MOST_MANAGER)];
+        let manager = &manager[..manager.floor_char_boundary(MAX_MANAGER)];
         let params = PatchParams::apply(manager).force();
         let (api, patch) = (self.api(kind, name), Patch::Apply(&value));
         let request = api.patch(&name.name, &params, &patch);
@@ -314,7 +313,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Deletes an object, unless it is gone or another one has its name.
+    /// Deletes an object, unless it is gone or the name belongs to a new object.
     async fn delete(
         &self,
         kind: ObjectKind,
@@ -359,7 +358,7 @@ impl Requests {
         Api::namespaced_with(self.0.client.clone(), &name.namespace, &resource)
     }
 
-    /// Sends a request within the limits of rate and time.
+    /// Sends a request, subject to the rate limit and the timeout.
     async fn timed<T>(
         &self,
         kind: ObjectKind,

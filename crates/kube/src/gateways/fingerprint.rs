@@ -1,4 +1,4 @@
-//! Fingerprints of objects, by which a change of somebody else is noticed without reading the object.
+//! Fingerprints of objects, to detect changes by others from the metadata alone.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Returns a fingerprint that differs after each change to an object, except for its status and other subresources.
 ///
-/// The API server records in `managedFields` who has changed which fields, and when.
+/// It includes `managedFields`, in which the API server records the manager and time of each change.
 pub fn fingerprint(metadata: &ObjectMeta) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&metadata.uid, metadata.generation).hash(&mut hasher);

@@ -1,15 +1,16 @@
-//! The objects that are generated for each Gateway: a workload of proxies, a Service in front of them, and what belongs to both.
+//! The objects that are generated for each Gateway: a workload of proxies, a Service in front of them, and the objects that these need.
 //!
 //! ```text
 //!  Infrastructure (crates/binding) ──► objects ──► Applier ──► API server
 //!                                                     ▲            │
-//!                                                     └─ Observer ◄┘ ──► InfrastructureState ──► Inbox
+//!                                                     └─ watches  ◄┘ ──► InfrastructureState ──► Inbox
 //! ```
 //!
 //! - `objects` is a pure function from a Gateway to its objects; `name` gives them names.
-//! - `observed` is what watches say about generated objects. `state` derives the state of a Gateway from it, for the status of the Gateway.
-//! - `applier` makes the API server agree, while this process is the leader.
-//! - `owner` decides which objects belong to a Gateway: others are never changed.
+//! - `watch` watches generated objects, `observed` extracts the facts that matter, and `state` derives the state of a Gateway from them, for its status.
+//! - `registry` holds the desired and the observed objects of all Gateways.
+//! - `applier` applies the desired objects while this process is the leader.
+//! - `owner` decides which objects belong to a Gateway. No other object is ever changed.
 
 mod applier;
 mod fingerprint;
@@ -29,12 +30,12 @@ pub use registry::InfrastructureSink;
 pub(crate) use registry::Registry;
 pub(crate) use watch::{Watches, scopes as watch_scopes};
 
-/// What an operator decides about generated objects.
+/// Settings of the installation for generated objects.
 #[derive(Clone, Debug)]
 pub struct InfrastructureSettings {
     /// Image of the proxies.
     pub image: String,
-    /// When nodes pull the image.
+    /// `imagePullPolicy` of the proxies.
     pub pull_policy: String,
     /// URL at which proxies reach the control plane.
     pub control_plane: String,

@@ -27,7 +27,7 @@ pub fn object_name(gateway: &Name, class: &str) -> String {
     with_hash(&readable, &format!("{}/{class}", gateway.name))
 }
 
-/// Returns the value of a label that names an object: the name itself, or where it is too long, its beginning and a hash.
+/// Returns an object's name as the value of a label. A name that is too long is shortened and gets a hash.
 pub fn label_value(name: &str) -> String {
     match name.len() <= MAX_LABEL {
         true => name.to_owned(),

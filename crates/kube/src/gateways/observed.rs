@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Facts about an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Facts {
-    /// Nothing about it matters.
+    /// The status of the object does not matter.
     #[default]
     None,
     /// It is a Service.
@@ -41,7 +41,7 @@ pub struct WorkloadFacts {
 pub struct PodFacts {
     /// True if it serves traffic.
     pub is_ready: bool,
-    /// True if it is being deleted or has ended.
+    /// True if it is being deleted or has terminated.
     pub is_ending: bool,
     /// Addresses of its node.
     pub host_ips: Vec<String>,
@@ -90,7 +90,7 @@ impl PodFacts {
         let mut containers = items(&status["containerStatuses"]);
         let waiting = containers.find_map(|container| {
             let waiting = &container["state"]["waiting"];
-            // Every Pod starts with these.
+            // Every Pod passes through these states.
             let reason = text(&waiting["reason"])
                 .filter(|reason| !matches!(&**reason, "ContainerCreating" | "PodInitializing"))?;
             Some(match text(&waiting["message"]) {
@@ -112,7 +112,7 @@ impl PodFacts {
     }
 }
 
-/// Returns an IP address as a status lists it.
+/// Returns type and value of an IP address, as in the status of a Gateway.
 pub fn ip_address(text: String) -> (String, String) {
     let canonical = text.parse().map(|ip: IpAddr| ip.to_string());
     ("IPAddress".to_owned(), canonical.unwrap_or(text))

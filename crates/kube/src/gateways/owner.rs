@@ -1,4 +1,4 @@
-//! Ownership of objects. An object that belongs to somebody else is never changed, even if it has the name of a generated one.
+//! Ownership of objects. An object that does not belong to the Gateway is never changed, even if it has the name of a generated one.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pointsman_binding::bound::Infrastructure;
@@ -10,9 +10,9 @@ use super::objects::GATEWAY;
 pub enum Ownership {
     /// The Gateway owns it.
     Own,
-    /// It was generated for an earlier Gateway of the same name, and is about to be removed.
+    /// It was generated for a deleted Gateway of the same name, and is about to be removed.
     Stale,
-    /// It belongs to somebody else, with a description.
+    /// It belongs to another owner, described by the text.
     Foreign(String),
 }
 

@@ -1,6 +1,6 @@
-//! What is wanted and what is known of generated objects. Watches and the reconciler write here, and the applier takes from here what is to be done.
+//! The desired and the observed objects of each Gateway. The reconciler and watches write them, and the applier takes Gateways to reconcile.
 //!
-//! Every replica keeps it, because statuses follow from it; only the leader's applier acts.
+//! Every replica keeps a registry, because statuses are derived from it; only the applier of the leader acts on it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ pub enum Watched {
     Pod,
 }
 
-/// What a watch says about an object.
+/// An object as a watch delivers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// A generated object.
@@ -37,10 +37,10 @@ pub enum Observed {
     Pod(PodFacts),
 }
 
-/// What one watch is for.
+/// Kind and namespace of a watch; all namespaces if there is none.
 pub type Scope = (Watched, Option<String>);
 
-/// The registry.
+/// Desired and observed objects of all Gateways.
 pub struct Registry {
     state: Mutex<State>,
     inbox: Arc<Inbox>,
@@ -77,7 +77,7 @@ impl Registry {
         }
     }
 
-    /// Watches that have not delivered a list yet.
+    /// Returns the watches that have not delivered a list yet.
     pub fn waits_for(&self) -> Vec<String> {
         let state = self.state();
         let unlisted = state.unlisted.iter();
@@ -89,12 +89,12 @@ impl Registry {
             .collect()
     }
 
-    /// Begins to receive a list.
+    /// Starts recording a list.
     pub fn begin_list(&self, scope: &Scope) {
         self.state().listings.insert(scope.clone(), BTreeSet::new());
     }
 
-    /// Records an object; `None` if it is gone or belongs to no Gateway of this installation. With `is_listed`, it is part of the list that is received.
+    /// Records an object. `observed` is `None` if the object was deleted or belongs to no Gateway of this installation; `is_listed` is true if it is an item of the current list.
     pub fn record(
         &self,
         scope: &Scope,
@@ -110,7 +110,7 @@ impl Registry {
         self.publish(state, touched);
     }
 
-    /// Completes a list: objects that were not in it are gone.
+    /// Completes a list. Objects that it did not contain are removed.
     pub fn end_list(&self, scope: &Scope) {
         let mut state = self.state();
         let listed = state.listings.remove(scope).unwrap_or_default();
@@ -150,7 +150,7 @@ impl Registry {
         self.changed.notify_one();
     }
 
-    /// Waits for something to do.
+    /// Waits until a Gateway may have to be reconciled.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -162,12 +162,12 @@ impl Registry {
         Some(key.name)
     }
 
-    /// Time at which a Gateway can be reconciled that waits.
+    /// Returns the time at which the next delayed Gateway can be reconciled.
     pub fn next_wake(&self) -> Option<Instant> {
         self.state().queue.next_wake()
     }
 
-    /// Records how an attempt ended; `failure` is the reason if a person has to act.
+    /// Records the outcome of an attempt. `failure` is the reason, if a person has to act.
     pub fn finish(&self, gateway: &Name, outcome: Outcome, failure: Option<String>) {
         let mut state = self.state();
         state
@@ -196,7 +196,7 @@ impl Registry {
         self.changed.notify_one();
     }
 
-    /// What is wanted of a Gateway, and what is known of its objects.
+    /// Returns the desired infrastructure of a Gateway and its observed objects.
     pub fn get(&self, gateway: &Name) -> (Option<Arc<Infrastructure>>, KnownObjects) {
         let state = self.state();
         let known = state.known.get(gateway);
@@ -213,7 +213,7 @@ impl Registry {
 }
 
 impl State {
-    /// Records an object, and returns the Gateways concerned.
+    /// Records an object. Returns the Gateways that it affects.
     fn record(
         &mut self,
         watched: Watched,
@@ -273,7 +273,7 @@ impl State {
     }
 
     fn enqueue(&mut self, gateway: &Name) {
-        // What is wanted is not known before.
+        // Until then, the desired objects are unknown.
         if self.is_complete {
             self.queue.put(&key(gateway), (), Urgency::Urgent);
         }
@@ -296,7 +296,7 @@ fn key(gateway: &Name) -> ObjectKey {
     }
 }
 
-/// Receives from the reconciler what is to be generated.
+/// Receives the infrastructure of Gateways from the reconciler.
 pub struct InfrastructureSink(pub(crate) Arc<Registry>);
 
 impl Sink for InfrastructureSink {

@@ -1,4 +1,4 @@
-//! The state of a Gateway's generated objects, from what is known of them.
+//! Derives the state of a Gateway's infrastructure from its observed objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::observed::{Facts, PodFacts, ServiceFacts, ip_address};
 /// Objects by kind and name.
 pub type KnownObjects = BTreeMap<(ObjectKind, String), KnownObject>;
 
-/// What is known of the generated objects of a Gateway.
+/// Observed objects of a Gateway.
 #[derive(Debug, Default)]
 pub struct GatewayObjects {
     /// Objects.
@@ -35,8 +35,8 @@ pub struct KnownObject {
 }
 
 impl GatewayObjects {
-    /// Returns the state; `None` if there is no Service yet and nothing has failed. `name` is that of the objects, if it is known already: at the start of
-    /// the controller, objects are listed before the Gateway has been evaluated.
+    /// Returns the state; `None` if there is no Service yet and nothing has failed. `name` is the name of the objects, or `None` while the controller starts: objects
+    /// are listed before the Gateway has been evaluated.
     pub fn state(&self, name: Option<&str>) -> Option<InfrastructureState> {
         let mut objects = self.objects.iter();
         let service = objects.find_map(|((_, own), known)| match &known.facts {

@@ -21,7 +21,7 @@ use super::registry::{Observed, Registry, Scope, Watched};
 use super::state::KnownObject;
 use crate::watch::Backoff;
 
-/// Running watches. Dropping them ends them.
+/// Running watches. They stop when this is dropped.
 pub struct Watches {
     _tasks: JoinSet<()>,
 }
@@ -190,7 +190,7 @@ fn observe(watched: Watched, metadata: &ObjectMeta, json: &Value) -> Observed {
     Observed::Object(known(metadata, facts))
 }
 
-/// Returns what is known of an object.
+/// Creates the record of an object.
 pub fn known(metadata: &ObjectMeta, facts: Facts) -> KnownObject {
     let owners = metadata.owner_references.iter().flatten();
     KnownObject {

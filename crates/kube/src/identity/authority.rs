@@ -63,7 +63,7 @@ enum AuthorityError {
     Request(#[from] kube::Error),
     #[error(transparent)]
     Content(#[from] CaError),
-    #[error("no answer within {} s", TIMEOUT.as_secs())]
+    #[error("timed out after {} s", TIMEOUT.as_secs())]
     Timeout,
 }
 

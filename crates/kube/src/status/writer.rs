@@ -153,7 +153,7 @@ fn has_code<T>(result: &Result<T, Error>, code: u16) -> bool {
 enum Error {
     #[error(transparent)]
     Request(#[from] kube::Error),
-    #[error("no answer within {} s", TIMEOUT.as_secs())]
+    #[error("timed out after {} s", TIMEOUT.as_secs())]
     Timeout,
 }
 

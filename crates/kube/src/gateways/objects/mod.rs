@@ -27,8 +27,7 @@ pub const GATEWAY: &str = "pointsman.io/gateway";
 /// Annotation with the controller name of the installation.
 pub const CONTROLLER_NAME: &str = "pointsman.io/controller-name";
 
-/// Number that is added to listener ports below 1024 for the proxy's own ports, which need no privilege then. The result is above the ports that systems
-/// assign to outgoing connections.
+/// Offset from a listener port below 1024 to the port that the proxy binds, which needs no privilege. The result is above the ephemeral ports of common systems.
 pub const LOW_PORT_OFFSET: u16 = 64512;
 /// Port of probes and metrics.
 pub const PROBES_PORT: u16 = 15021;
@@ -180,7 +179,7 @@ fn autoscaler(context: &Context<'_>) -> Option<Object> {
     ))
 }
 
-/// What all objects of a Gateway share.
+/// Data that all objects of a Gateway share.
 struct Context<'a> {
     gateway: &'a Infrastructure,
     settings: &'a InfrastructureSettings,
@@ -227,7 +226,7 @@ impl<'a> Context<'a> {
         self.object_with(kind, patch, fields, metadata)
     }
 
-    /// The same, with labels and annotations of its own.
+    /// Like [`object`](Self::object), with labels and annotations of its own.
     fn object_with(
         &self,
         kind: ObjectKind,
@@ -240,7 +239,7 @@ impl<'a> Context<'a> {
         if let Some(patch) = patch {
             patch::merge(&mut value, patch);
         }
-        // A patch can't turn the object into another one, or take it from its Gateway.
+        // A patch must not change the identity or the owner of the object.
         let resource = kind.resource();
         value["apiVersion"] = resource.api_version.into();
         value["kind"] = resource.kind.into();

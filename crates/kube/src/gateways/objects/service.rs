@@ -1,4 +1,4 @@
-//! The Service of a Gateway. It has the ports of the listeners, which lead to ports of the proxies that need no privilege.
+//! The Service of a Gateway. It maps the ports of the listeners to unprivileged ports of the proxies.
 
 use std::net::IpAddr;
 
@@ -34,7 +34,7 @@ pub fn service(context: &Context<'_>) -> Object {
     set("externalTrafficPolicy", policy.map(Value::from));
     let addresses = &context.gateway.addresses;
     match parameters.kind {
-        // It can ask for one address only.
+        // `loadBalancerIP` has room for one address only.
         GatewayServiceType::LoadBalancer => {
             let first = addresses.first().map(IpAddr::to_string);
             set("loadBalancerIP", first.map(Value::from));

@@ -1,7 +1,7 @@
 //! The Deployment or DaemonSet of a Gateway.
 //!
-//! A rollout loses no request: a new proxy is ready only when it has its configuration, an old one leaves only then, and it accepts connections until load
-//! balancers have noticed that it leaves.
+//! A rollout loses no request: an old proxy is stopped only once a new one is ready, that is, has its configuration. It keeps accepting connections until load
+//! balancers have removed it.
 
 use std::net::SocketAddr;
 
@@ -13,11 +13,11 @@ use crate::identity::tokens::AUDIENCE;
 
 /// User and group of the image.
 const USER: u32 = 65532;
-/// Seconds for which a proxy that is being stopped accepts connections: endpoints and load balancers need some time to leave it out.
+/// Seconds for which a terminating proxy accepts connections, until EndpointSlices and load balancers no longer contain it.
 const DRAIN_DELAY: u32 = 5;
-/// Seconds that open requests have to finish.
+/// Drain period in seconds.
 const DRAIN: u32 = 30;
-/// Seconds after the drain period for which a proxy may still exist.
+/// Seconds from the end of the drain period to SIGKILL.
 const EXIT: u32 = 5;
 /// Lifetime of a token in seconds; kubelets renew it before.
 const TOKEN_LIFETIME: u32 = 3600;
@@ -38,7 +38,7 @@ pub fn spec(context: &Context<'_>) -> Value {
         Workload::DaemonSet => spec["updateStrategy"] = rolling,
         Workload::Deployment => {
             spec["strategy"] = rolling;
-            // With autoscaling, the number belongs to the autoscaler.
+            // With autoscaling, the autoscaler owns the field.
             if context.parameters.autoscaling.is_none() {
                 spec["replicas"] = context.parameters.replicas.unwrap_or(REPLICAS).into();
             }
@@ -86,7 +86,7 @@ fn pod(context: &Context<'_>) -> Value {
     pod
 }
 
-/// Constraints for the distribution of proxies, which select the Pods of this Gateway unless they say otherwise.
+/// Returns the topology spread constraints. They select the Pods of this Gateway unless they have a selector.
 fn spread(context: &Context<'_>) -> Vec<Value> {
     let default = |topology: &str| json!({"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": "ScheduleAnyway"});
     let constraints = context.parameters.pod.topology_spread_constraints.clone();
@@ -144,7 +144,7 @@ fn container(context: &Context<'_>) -> Value {
     })
 }
 
-/// Requested CPU time. An idle proxy uses next to none; autoscaling compares use with the request, so it has to mean something.
+/// Requested CPU. An idle proxy needs next to none, but autoscaling measures utilization relative to the request, which then has to be realistic.
 fn cpu_request(context: &Context<'_>) -> &'static str {
     match context.parameters.autoscaling {
         Some(_) => "500m",
