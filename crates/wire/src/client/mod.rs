@@ -77,7 +77,7 @@ pub struct Commit {
 pub struct ClientState {
     /// Control plane that the client is connected to.
     pub connected: Option<String>,
-    /// When the last connection was lost, or the client started; `None` while it is connected.
+    /// Time when the last connection was lost, or the client started; `None` while it is connected.
     pub disconnected: Option<Instant>,
     /// Version in effect; `None` before the first one.
     pub version: Option<u64>,

@@ -25,7 +25,7 @@ struct Reports {
     own: OwnServers,
     /// Number of the stream that delivered them.
     stream: u64,
-    /// When the stream ended.
+    /// Time when the stream ended.
     lost: Option<Instant>,
     stage: Stage,
 }

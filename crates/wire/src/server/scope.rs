@@ -54,7 +54,7 @@ impl Log {
         self.entries.len() - self.removals.len()
     }
 
-    /// Whether there are removals that may be dropped.
+    /// Returns true if there are removals that may be dropped.
     pub fn has_removals(&self) -> bool {
         !self.removals.is_empty()
     }

@@ -156,12 +156,12 @@ impl Server {
         self.reports().take(Instant::now())
     }
 
-    /// Servers of the proxies themselves, which no route may lead to.
+    /// Servers of the proxies themselves. No route may use them as endpoints.
     pub fn proxies_own_servers(&self) -> OwnServers {
         self.reports().own_servers()
     }
 
-    /// Sets the servers of the control plane itself, which proxies must not connect to for a route.
+    /// Sets the servers of the control plane itself. No route may use them as endpoints.
     pub fn with_own_servers(mut self, own: OwnServers) -> Self {
         self.own = own;
         self
@@ -171,9 +171,9 @@ impl Server {
         &self.own
     }
 
-    /// Takes which routes are in effect on which proxies, as far as that has changed since the last call. `unix` is the time in seconds since the Unix epoch.
+    /// Takes the effects of routes that have changed since the last call. `unix` is the time in seconds since the Unix epoch.
     ///
-    /// Routes are examined in groups, between which the streams of proxies go on.
+    /// Routes are examined in chunks, between which the lock is released for the streams of proxies.
     pub fn take_effects(&self, scan: Scan, unix: i64) -> EffectChanges {
         let mut found = EffectChanges::default();
         let mut cursor = None;
@@ -265,7 +265,7 @@ impl Server {
         }
     }
 
-    /// Decides what a peer may subscribe to.
+    /// Returns the subscription that a peer is permitted.
     pub(super) async fn authorize(&self, peer: Peer) -> Result<Grant, Refusal> {
         (self.authorize)(peer).await
     }

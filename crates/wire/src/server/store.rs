@@ -194,7 +194,7 @@ struct Progress {
     is_dirty: bool,
     /// Last commit that is in effect; `None` before the first one.
     acknowledged: Option<u64>,
-    /// Whether it counts among those that serve what it subscribes to.
+    /// True if the proxy counts as serving its subscription: it has its first configuration, or the time to get it has passed.
     counts: bool,
     /// The log's horizon when the proxy connected. Removals dropped before then do not affect the proxy.
     horizon: u64,
@@ -457,7 +457,7 @@ impl Store {
         let log = self.find_log(subscription);
         let (follows, ours) = self.log(log);
         let known = follows.horizon.max(follows.start)..=self.position;
-        // What the proxy may subscribe to may have changed: then it followed another log.
+        // If the proxy's permissions have changed, it followed another log before.
         let is_known = |position: &Position| position.log == log && known.contains(&position.at);
         let resumed = position.filter(is_known).map(|position| position.at);
         let (position, resume) = match resumed {
@@ -481,7 +481,7 @@ impl Store {
             position,
             backlog: VecDeque::new(),
             is_dirty: true,
-            // What it had up to the position is in effect there.
+            // The proxy has put everything up to the position into effect.
             acknowledged: resumed,
             counts: false,
         };

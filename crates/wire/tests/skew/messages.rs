@@ -118,7 +118,7 @@ fn with_unknown_fields(schema: &Schema, name: &str, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Whether a field is a case of a `oneof` that is declared.
+/// Returns true if a field is a case of a declared `oneof`.
 fn is_case(field: &FieldDescriptorProto) -> bool {
     field.oneof_index.is_some() && !field.proto3_optional()
 }

@@ -72,7 +72,7 @@ fn base() -> &'static DeltaDiscoveryResponse {
     })
 }
 
-/// What is in effect: each resource as it is encoded.
+/// The resources in effect, encoded.
 type InEffect = BTreeMap<String, Vec<u8>>;
 
 fn apply(state: &mut InEffect, delta: &Delta) {

@@ -1,4 +1,4 @@
-//! Where routes are in effect: which proxies that serve a route have acknowledged its newest version, lag, or reject a part of it.
+//! The effect of routes on proxies: for each route, the proxies that have acknowledged its newest version, that lag, or that reject a part of it.
 //!
 //! Nothing is kept for each pair of a route and a proxy. A route has the position of its last change, a proxy that of its last acknowledgement, and a log knows the lowest
 //! acknowledgement among its followers: if that is not below the route's position, no proxy of that log lags. Only routes whose effect may have changed are examined, and
@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Time that proxies have to connect again before it is reported that none is connected.
 const RECONNECT_GRACE: Duration = Duration::from_secs(5);
 
-/// The same after the start of the control plane, and the time that a proxy without a configuration has to take its first one. Proxies that have found no control plane wait for
+/// The same after the start of the control plane, and the time that a new proxy has to put its first configuration into effect. Proxies without a control plane wait for
 /// up to ten seconds between attempts.
 const START_GRACE: Duration = Duration::from_secs(15);
 
@@ -77,9 +77,9 @@ struct Pending {
     since: Instant,
     /// Time of the first change that is not in effect everywhere.
     changed: Option<Instant>,
-    /// When the last proxy that served it disconnected.
+    /// Time when the last proxy that served it disconnected.
     lost: Option<Instant>,
-    /// When proxies that lag were last reported.
+    /// Time of the last report that lists lagging proxies.
     listed: Option<Instant>,
 }
 
@@ -88,7 +88,7 @@ struct Pending {
 struct Followers {
     /// Number of proxies by their last acknowledgement.
     acknowledged: BTreeMap<Option<u64>, u32>,
-    /// When the lowest acknowledgement last increased.
+    /// Time when the lowest acknowledgement last increased.
     advanced: Option<Instant>,
 }
 
@@ -112,7 +112,7 @@ impl Followers {
     }
 }
 
-/// What is known about effects.
+/// Effects of all routes and policies: those last reported, and those to examine.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     ids: HashMap<ObjectKey, OwnerId>,
@@ -176,8 +176,8 @@ impl Effects {
         }
     }
 
-    /// Has a route examined because a proxy connected or has not acknowledged anything.
-    fn mark(&mut self, id: OwnerId, since: Instant) -> &mut Pending {
+    /// Schedules a route for examination. Returns its entry.
+    fn schedule(&mut self, id: OwnerId, since: Instant) -> &mut Pending {
         self.pending.entry(id).or_insert(Pending {
             since,
             changed: None,
@@ -201,7 +201,7 @@ pub enum Scan {
 pub struct EffectChanges {
     /// Routes and policies. `None` for one that has no resources any more.
     pub changes: Vec<(ObjectKey, Option<Arc<RouteEffect>>)>,
-    /// When they have to be examined again, even if nothing happens.
+    /// Time of the next examination, even if nothing happens until then.
     pub next: Option<Instant>,
 }
 
@@ -211,7 +211,7 @@ impl EffectChanges {
     }
 }
 
-/// What has changed, and how far proxies have come.
+// Records changes, and the progress of proxies.
 impl Store {
     /// Records a changed or removed part of routes and policies.
     pub(super) fn record_part(&mut self, id: SlotId, owners: &[ObjectKey], now: Instant) {
@@ -235,14 +235,14 @@ impl Store {
                 }
                 _ => {}
             }
-            let pending = self.effects.mark(owner, now);
+            let pending = self.effects.schedule(owner, now);
             pending.changed.get_or_insert(now);
             self.effects.new.insert(owner);
         }
         old.iter().for_each(|owner| self.effects.release(*owner));
     }
 
-    /// Records that a proxy has connected. It counts as soon as it has acknowledged something; one that has a configuration already, after a short time in any case.
+    /// Records that a proxy has connected. It counts from its first acknowledgement; if it already has a configuration, after a grace period at the latest.
     pub(super) fn record_arrival(&mut self, proxy: ProxyId, is_empty: bool, now: Instant) {
         let resumed = self.proxies.get(&proxy).and_then(|p| p.acknowledged);
         match resumed {
@@ -278,7 +278,7 @@ impl Store {
     /// Has all routes of a log examined.
     fn mark_all(&mut self, log: LogId, since: Instant) {
         for id in self.owners_in(log) {
-            self.effects.mark(id, since);
+            self.effects.schedule(id, since);
         }
     }
 
@@ -304,7 +304,7 @@ impl Store {
             if followers.acknowledged.is_empty() {
                 self.effects.followers.remove(&log);
                 for id in self.owners_in(log) {
-                    self.effects.mark(id, now).lost = Some(now);
+                    self.effects.schedule(id, now).lost = Some(now);
                 }
             }
         }
@@ -352,7 +352,7 @@ impl Store {
             match owners.filter(|owners| !owners.is_empty()) {
                 Some(owners) => {
                     for owner in owners {
-                        self.effects.mark(owner, now);
+                        self.effects.schedule(owner, now);
                     }
                 }
                 // Routes name it, or nothing is known of it.

@@ -193,7 +193,7 @@ enum Step {
     Reconnect {
         proxy: usize,
         by_position: bool,
-        /// What it is allowed to subscribe to now.
+        /// Its new permitted subscription.
         subscription: Option<usize>,
     },
     Leave {

@@ -17,13 +17,13 @@ use crate::resource::ResourceType;
 use crate::server::proxies::Proxies;
 use crate::server::store::{LogId, SlotId, Store};
 
-/// What is known about the effect of a part of a route: an attachment, or a rule of a policy.
+/// Effect of a part of a route: an attachment, or a rule of a policy.
 #[derive(Debug, Default)]
 struct PartState {
     has_proxy: bool,
     is_lagging: bool,
     shortfall: Shortfall,
-    /// When the last proxy acknowledged it.
+    /// Time of the last acknowledgement.
     advanced: Option<Instant>,
 }
 
@@ -236,7 +236,7 @@ impl Store {
         lost.or(started).unwrap_or(pending.since)
     }
 
-    /// Decides what is reported.
+    /// Returns the effect to report.
     fn effect_of(
         &self,
         state: &PartState,
@@ -254,7 +254,7 @@ impl Store {
         if state.has_proxy {
             return Effect::InEffect;
         }
-        // Nothing was known before, or that a proxy is expected.
+        // A proxy is expected if nothing was reported before, or that proxies are reconnecting.
         let is_expected = owner
             .reported
             .as_deref()
@@ -286,7 +286,7 @@ impl Store {
         Arc::new(RouteEffect::PerFrontend(frontends.collect()))
     }
 
-    /// Finds out which proxies that receive a part have it in effect. Lists those that do not if `wants_list` is set.
+    /// Determines the effect of a part on the proxies that receive it. With `wants_list`, lists those that lag.
     fn part_state(
         &self,
         part: SlotId,
@@ -335,8 +335,8 @@ impl Store {
         state
     }
 
-    /// Resources that have to be in effect for a part to be: the route and its rules for an attachment. With `deep`, also the frontend, the backends, and whatever
-    /// these name.
+    /// Returns the resources on which the effect of a part depends: for an attachment, the route and its rules. With `deep`, also the frontend, the backends, and
+    /// everything that these reference.
     fn related(&self, part: SlotId, deep: bool) -> BTreeSet<SlotId> {
         let mut found = BTreeSet::from([part]);
         let mut open = vec![part];
