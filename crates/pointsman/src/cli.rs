@@ -35,7 +35,7 @@ pub use server::{ObjectRef, StatusArgs, WaitArgs, WaitState};
 pub enum Verb {
     /// Report the status, conflicts and unreachable rules of manifests or of the objects of a cluster
     ///
-    /// Reads manifests (-f) without any privileges or cluster, or else the objects of the cluster that kubectl would use, to which nothing is written.
+    /// Reads manifests (-f), for which it needs neither privileges nor a cluster. Without -f, reads the objects of the cluster that kubectl would use; nothing is written to it.
     ///
     /// Prints the status that a controller would write, and warnings about configuration that is valid but has a surprising effect. With --server, prints what a running
     /// controller or `run` reports.
@@ -85,20 +85,20 @@ pub enum Verb {
     /// Print the Kubernetes manifests of a controller and its GatewayClass
     ///
     /// Prints CustomResourceDefinitions, the controller's namespace, ServiceAccount, permissions, Deployment and Service, and a GatewayClass, for `kubectl apply -f -`. The
-    /// CustomResourceDefinitions of the Gateway API are not among them.
+    /// CustomResourceDefinitions of the Gateway API are not included.
     Install(Install),
     /// List the proxies that are connected to a controller
     ///
-    /// Prints the name, proven identity, address, software version and configuration version of each proxy, how long it lags behind the configuration, the number of resources that
-    /// it subscribes to, and the last problem that it has reported.
+    /// Prints for each proxy its name, authenticated identity, address, software version, configuration version, lag behind the latest configuration, number of
+    /// subscribed resources, and last reported problem.
     ///
     /// Exit status: 0 if the list was printed; 2 if the command line is invalid or the controller does not answer.
     Status(StatusArgs),
     /// Block until resources are in effect on all proxies, for deployment scripts
     ///
-    /// Waits until every given resource has the state, and prints what it still waits for if the time limit is reached.
+    /// Waits until every given resource has reached the state. If the time limit expires first, prints the conditions that are not met.
     ///
-    /// Exit status: 0 if all resources have the state; 1 if the time limit is reached; 2 if the command line is invalid or the server does not answer at the start.
+    /// Exit status: 0 if all resources have reached the state; 1 if the time limit has expired; 2 if the command line is invalid or the server does not answer at the start.
     Wait(WaitArgs),
 }
 
@@ -148,13 +148,13 @@ pub struct AdminArgs {
 /// Options of a data plane.
 #[derive(Args)]
 pub struct DataPlaneArgs {
-    /// Range from which each Gateway that requests no address gets one
+    /// Range of addresses that are assigned to Gateways without a requested address
     ///
     /// A Gateway gets the same address again after a restart.
     #[arg(long, value_name = "CIDR", default_value = "127.0.64.0/18")]
     pub address_pool: AddressPool,
 
-    /// Address that all Gateways share that request no address, instead of one each from the pool
+    /// Address shared by all Gateways without a requested address, in place of an address each from the pool
     #[arg(long, value_name = "ADDRESS", conflicts_with = "address_pool")]
     pub address: Option<IpAddr>,
 
@@ -195,8 +195,8 @@ pub struct DataPlaneArgs {
     #[arg(long, value_name = "NAME", env = "NODE_ZONE")]
     pub zone: Option<String>,
 
-    /// Paths that are served
-    #[arg(long = "paths", value_enum, value_name = "WHICH", default_value_t = Paths::Any)]
+    /// Treatment of paths that origins may interpret in another way
+    #[arg(long = "paths", value_enum, value_name = "POLICY", default_value_t = Paths::Any)]
     pub path_policy: Paths,
 
     /// Write an access log as `text` or `json`, to standard output or to a file: `json:/var/log/requests` [default: none]
@@ -286,9 +286,9 @@ impl MinTls {
 /// Paths that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Paths {
-    /// All paths
+    /// Serve all paths
     Any,
-    /// No paths with %2F, %5C, // or ; in a segment, which some origins interpret as another path: the client gets 400
+    /// Reject paths with %2F, %5C, // or ; in a segment with 400: some origins interpret them as another path
     Strict,
 }
 
@@ -369,10 +369,10 @@ pub struct PermissionArgs {
 #[derive(Args, Default)]
 pub struct EndpointArgs {
     /// Addresses that manifests may use as endpoints [default: any; routable for a controller of a cluster]
-    #[arg(long, value_enum, value_name = "WHICH")]
+    #[arg(long, value_enum, value_name = "POLICY")]
     pub endpoint_addresses: Option<EndpointAddresses>,
 
-    /// Range that endpoints may use in addition to routable addresses; requires `--endpoint-addresses routable`; may be repeated
+    /// Range of endpoint addresses to allow in addition to routable ones; requires `--endpoint-addresses routable`; may be repeated
     #[arg(long, value_name = "CIDR")]
     pub allow_endpoint_range: Vec<Network>,
 }
@@ -382,7 +382,7 @@ pub struct EndpointArgs {
 pub enum EndpointAddresses {
     /// All addresses
     Any,
-    /// No loopback, link-local, unspecified or multicast addresses, to protect services on this machine from untrusted manifests
+    /// All except loopback, link-local, unspecified and multicast addresses, to protect services on this machine from untrusted manifests
     Routable,
 }
 
@@ -448,7 +448,7 @@ pub struct Sources {
 pub struct ClusterSource {
     /// Namespace to report on [default: that of the kubeconfig's context]
     ///
-    /// Objects of other namespaces are read too, because routes refer to them. Kinds that may not be listed in all namespaces are listed in this one only.
+    /// Objects of other namespaces are read too, because routes refer to them. Kinds that the user may not list in all namespaces are listed in this one only.
     #[arg(short = 'n', long, value_name = "NAMESPACE", conflicts_with = "paths")]
     pub namespace: Option<String>,
 
@@ -464,7 +464,7 @@ pub struct ClusterSource {
     #[arg(long, value_name = "NAME", conflicts_with = "paths")]
     pub context: Option<String>,
 
-    /// GatewayClass of the controller, which is taken to exist if GatewayClasses may not be listed
+    /// GatewayClass of the controller; assumed to exist if the user may not list GatewayClasses
     #[arg(
         long,
         value_name = "NAME",
@@ -489,7 +489,7 @@ pub struct Check {
     #[command(flatten)]
     pub sources: Sources,
 
-    /// URL of the admin server of a controller or of `run`, such as http://127.0.0.1:15000: prints what it reports, in place of checking objects
+    /// Print the report of a running controller or `run`, given by the URL of its admin server, such as http://127.0.0.1:15000
     #[arg(long, value_name = "URL", conflicts_with_all = ["paths", "name", "namespace", "all_namespaces", "kubeconfig", "context", "content_dir", "content_env", "endpoint_addresses", "allow_endpoint_range"])]
     pub server: Option<ServerUrl>,
 
@@ -524,7 +524,7 @@ pub struct Explain {
     #[command(flatten)]
     pub sources: Sources,
 
-    /// URL of the admin server of a controller or of `run`, such as http://127.0.0.1:15000: explains with its configuration
+    /// Explain with the configuration of a running controller or `run`, given by the URL of its admin server, such as http://127.0.0.1:15000
     #[arg(long, value_name = "URL", conflicts_with_all = ["paths", "namespace", "all_namespaces", "kubeconfig", "context", "gateway_class", "controller_name", "content_dir", "content_env", "endpoint_addresses", "allow_endpoint_range", "path_policy"])]
     pub server: Option<ServerUrl>,
 
@@ -553,8 +553,8 @@ pub struct Explain {
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub headers: Vec<String>,
 
-    /// Paths that the data plane serves, as set by `run --paths`
-    #[arg(long = "paths", value_enum, value_name = "WHICH", default_value_t = Paths::Any)]
+    /// Treatment of ambiguous paths, as set by `run --paths`
+    #[arg(long = "paths", value_enum, value_name = "POLICY", default_value_t = Paths::Any)]
     pub path_policy: Paths,
 
     /// URL of the request: http://, https://, grpc://host/pkg.Service/Method, tls://name, tcp://host:port or udp://host:port

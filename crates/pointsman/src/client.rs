@@ -62,7 +62,7 @@ impl ServerUrl {
         let body = self.page(target, timeout)?;
         let value = serde_json::from_slice(&body);
         value.with_context(|| {
-            format!("{self} is not the admin server of Pointsman, or one of another version: it answers {target} with something else")
+            format!("{self} is not an admin server of Pointsman, or is one of an incompatible version: its response to {target} has another format")
         })
     }
 
@@ -76,7 +76,7 @@ impl ServerUrl {
         if status != 200 {
             let body = String::from_utf8_lossy(&body);
             let first = body.lines().next().unwrap_or_default();
-            bail!("{self} answers {target} with {status}: {first}");
+            bail!("{self} responded to {target} with {status}: {first}");
         }
         Ok(body)
     }
@@ -95,7 +95,8 @@ impl ServerUrl {
         let sent = stream.write_all(request.as_bytes());
         let received = sent.and_then(|()| stream.take(MAX_RESPONSE).read_to_end(&mut bytes));
         received.with_context(|| format!("{self} does not answer"))?;
-        parse(&bytes).with_context(|| format!("{self} does not answer as an admin server"))
+        parse(&bytes)
+            .with_context(|| format!("the response of {self} is not that of an admin server"))
     }
 
     fn connect(&self, timeout: Duration) -> Result<TcpStream> {

@@ -74,7 +74,7 @@ fn waits_for(arguments: &WaitArgs) -> Result<Vec<String>> {
         let target = format!("/conditions?kind={kind}&namespace={namespace}&name={name}");
         let page: ReportedPage = arguments.server.json(&target, timeout)?;
         let reason = match page.objects.as_slice() {
-            [] => Some("the controller does not have it".to_owned()),
+            [] => Some("not found in the controller's configuration".to_owned()),
             [found] => waits_for_object(found, arguments),
             [..] => Some("several resources have this name".to_owned()),
         };
@@ -90,7 +90,7 @@ fn waits_for_object(object: &ReportedObject, arguments: &WaitArgs) -> Option<Str
     {
         let has = object.generation;
         return Some(format!(
-            "the controller has generation {has} and not {wanted} yet"
+            "the controller has seen generation {has}, not yet {wanted}"
         ));
     }
     if object.conditions.is_empty() {

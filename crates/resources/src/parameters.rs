@@ -100,7 +100,7 @@ pub enum GatewayServiceType {
 pub struct PodParameters {
     /// Image in place of the one that the installation names.
     pub image: Option<String>,
-    /// When nodes pull the image.
+    /// `imagePullPolicy` of the proxies.
     pub image_pull_policy: Option<String>,
     /// Secrets with credentials for the image's registry, in the Gateway's namespace.
     pub image_pull_secrets: Option<Vec<Value>>,

@@ -51,7 +51,7 @@ pub struct ReportedCondition {
     pub status: String,
     pub reason: String,
     pub message: String,
-    /// Whether it reports a problem.
+    /// True if it reports a problem.
     pub problem: bool,
 }
 

@@ -16,7 +16,7 @@ use super::{AdminArgs, DataPlaneArgs, EndpointArgs, PermissionArgs};
 /// Files for mutual TLS between control plane and proxies.
 #[derive(Args)]
 pub struct TlsArgs {
-    /// Certificate chain (PEM) to present to the other side; reloaded when it changes
+    /// Certificate chain (PEM) to present to the peer; reloaded when it changes
     #[arg(long, value_name = "FILE", requires_all = ["tls_key", "client_ca"])]
     pub tls_cert: Option<PathBuf>,
 
@@ -24,7 +24,7 @@ pub struct TlsArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
-    /// Certificates (PEM) of the authorities that issue the other side's certificate
+    /// CA certificates (PEM) that the peer's certificate must be issued by
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub client_ca: Option<PathBuf>,
 }
@@ -72,9 +72,9 @@ pub struct Controller {
     #[command(flatten)]
     pub tls: TlsArgs,
 
-    /// File that lists which proxies may subscribe to what [default: every proxy to everything]
+    /// File with the permitted subscriptions of each proxy [default: no restrictions]
     ///
-    /// Each line has a subject alternative name of a proxy's certificate and what it may subscribe to, such as `edge-1.example gateway/infra/edge`. The file is
+    /// Each line has a subject alternative name of a proxy's certificate and permitted resources, such as `edge-1.example gateway/infra/edge`. The file is
     /// reloaded when it changes. docs/control-plane.md describes the format.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub authorize: Option<PathBuf>,
@@ -119,7 +119,7 @@ pub struct ClusterArgs {
 
     /// Namespace to watch; may be repeated [default: all]
     ///
-    /// Roles in these namespaces are permission enough, in place of a ClusterRole.
+    /// The controller then needs Roles in these namespaces only, and no ClusterRole.
     #[arg(long = "watch-namespace", value_name = "NAMESPACE", value_parser = name, conflicts_with = "paths")]
     pub watch_namespaces: Vec<String>,
 
@@ -127,7 +127,7 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", value_parser = name)]
     pub namespace: Option<String>,
 
-    /// Name of the Lease by which one of several replicas is elected to write statuses
+    /// Lease for leader election among replicas; the leader writes statuses
     #[arg(long, value_name = "NAME", default_value = "pointsman-controller", value_parser = name)]
     pub lease: String,
 
@@ -139,11 +139,11 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "tls_cert"])]
     pub proxy_image: Option<String>,
 
-    /// When nodes pull the image of the proxies
+    /// Pull policy of the proxy image
     #[arg(long, value_enum, value_name = "POLICY", ignore_case = true, default_value_t = PullPolicy::IfNotPresent, requires = "proxy_image")]
     pub proxy_image_pull_policy: PullPolicy,
 
-    /// Name of the Service of the controller, which proxies connect to
+    /// Service of the controller, to which proxies connect
     #[arg(long, value_name = "NAME", default_value = "pointsman-controller", value_parser = name)]
     pub service: String,
 }
@@ -160,14 +160,14 @@ pub enum Switch {
 /// Arguments of `proxy`.
 #[derive(Args)]
 pub struct ProxyArgs {
-    /// URL of a control plane, with the scheme https, or http on loopback addresses; may be repeated, and the control planes are tried in turn
+    /// URL of a control plane: https, or http for loopback addresses; may be repeated, and the control planes are tried in turn
     #[arg(long, value_name = "URL", required = true)]
     pub control_plane: Vec<ControlPlaneUrl>,
 
     #[command(flatten)]
     pub tls: TlsArgs,
 
-    /// Certificates (PEM) of the authorities that issue the control plane's certificate, for proxies without a certificate; reloaded when it changes
+    /// CA certificates (PEM) that the control plane's certificate must be issued by, for proxies that authenticate with a token; reloaded when it changes
     #[arg(
         long,
         value_name = "FILE",
@@ -188,20 +188,20 @@ pub struct ProxyArgs {
     #[arg(long = "gateway", value_name = "NAMESPACE/NAME", value_parser = Selector::gateway)]
     pub gateways: Vec<Selector>,
 
-    /// Directory that keeps the last configuration for a start without a control plane [default: none]
+    /// Directory for a cache of the last configuration, used to start without a control plane [default: none]
     ///
-    /// The directory and its files can be read by their owner only.
+    /// Only the owner can read the directory and its files.
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
 
-    /// Private keys in the cache: `on` to encrypt them with a key in a file of its own, `off` to leave them out
-    #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Switch::On, requires = "cache")]
+    /// Store private keys in the cache, encrypted with a key in a separate file
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On, requires = "cache")]
     pub cache_secrets: Switch,
 
     #[command(flatten)]
     pub endpoints: EndpointArgs,
 
-    /// Listen on all addresses of this machine for every Gateway, whatever addresses it requests, as behind a load balancer
+    /// Listen on all addresses of this machine for every Gateway, ignoring the addresses that it requests, as behind a load balancer
     #[arg(long, conflicts_with_all = ["address", "address_pool"])]
     pub all_addresses: bool,
 
@@ -234,7 +234,7 @@ impl ProxyArgs {
         Some(Cache::new(directory, self.cache_secrets == Switch::On))
     }
 
-    /// Returns what the proxy subscribes to: its Gateways and Dataplanes, everything if it names none.
+    /// Returns the subscription of the proxy: its Gateways and Dataplanes, or everything if none are given.
     pub fn subscription(&self) -> Result<Subscription, String> {
         let dataplanes = self.data_plane.dataplanes.iter();
         let dataplanes = dataplanes.map(|text| Selector::dataplane(text));

@@ -12,7 +12,7 @@ pub struct Install {
     #[arg(long, value_name = "NAME")]
     pub image: String,
 
-    /// When nodes pull the image
+    /// Pull policy of the image
     #[arg(long, value_enum, value_name = "POLICY", ignore_case = true, default_value_t = PullPolicy::IfNotPresent)]
     pub image_pull_policy: PullPolicy,
 
@@ -22,11 +22,11 @@ pub struct Install {
 
     /// Namespace to watch, with permissions there instead of everywhere; may be repeated [default: all]
     ///
-    /// Kinds outside namespaces are not read then, except for the GatewayClass.
+    /// Cluster-scoped kinds other than GatewayClass are not read then.
     #[arg(long = "watch-namespace", value_name = "NAME", value_parser = label)]
     pub watch_namespaces: Vec<String>,
 
-    /// Controller name, by which GatewayClasses choose this installation
+    /// Controller name, by which GatewayClasses select this installation
     #[arg(long, value_name = "DOMAIN/PATH", default_value = pointsman_binding::CONTROLLER_NAME, value_parser = controller_name)]
     pub controller_name: String,
 
@@ -38,11 +38,11 @@ pub struct Install {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name)]
     pub parameters: Option<Name>,
 
-    /// Number of controllers, of which one writes and all serve proxies
+    /// Number of controller replicas: all serve proxies, one writes statuses
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     pub replicas: u16,
 
-    /// Log level of the controller, as RUST_LOG has it
+    /// Log level of the controller, in the syntax of RUST_LOG
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
 
@@ -67,13 +67,13 @@ pub struct Install {
     pub grafana_dashboard: bool,
 }
 
-/// When nodes pull an image.
+/// Image pull policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum PullPolicy {
-    /// For every start
+    /// Whenever a container starts
     Always,
-    /// If they don't have it
+    /// If the node does not have the image
     IfNotPresent,
     /// Never
     Never,

@@ -1,4 +1,4 @@
-//! Arguments of the commands that ask a running process: `status` and `wait`.
+//! Arguments of the commands that query a running process: `status` and `wait`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,11 +35,11 @@ pub struct WaitArgs {
     #[arg(long = "for", value_enum, value_name = "STATE")]
     pub state: WaitState,
 
-    /// Time limit, such as 30s or 5m; with 0s the state is only checked
+    /// Time limit, such as 30s or 5m; with 0s, the state is checked once
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub timeout: Duration,
 
-    /// Wait for this generation of the resource, or a later one [default: the one that the controller has]
+    /// Wait for this generation of the resource, or a later one [default: the latest that the controller has seen]
     ///
     /// The API server returns the generation when a resource is applied: `kubectl apply -o jsonpath={.metadata.generation}`.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(1..))]
@@ -55,9 +55,9 @@ pub struct WaitArgs {
 pub enum WaitState {
     /// Routes and Kuma's policies: accepted by every parent, and in effect on every connected proxy that serves it
     InEffect,
-    /// Any resource with a status: accepted, in every entry of its status
+    /// Any resource with a status: accepted by every parent or ancestor in its status
     Accepted,
-    /// Gateways, ListenerSets and MeshGateways: it can carry traffic
+    /// Gateways, ListenerSets and MeshGateways: ready to carry traffic
     Programmed,
 }
 
@@ -71,7 +71,7 @@ impl WaitState {
         }
     }
 
-    /// Whether objects of a kind can be in the state.
+    /// Returns true if objects of a kind can be in the state.
     pub fn applies_to(self, kind: Kind) -> bool {
         match self {
             WaitState::InEffect => kind.is_route() || kind.is_mesh_route(),

@@ -20,7 +20,7 @@ pub struct XdsSink {
     endpoints: Arc<EndpointPolicy>,
     /// Servers of the proxies themselves.
     own: OwnServers,
-    /// When it has to be examined again which routes are in effect.
+    /// Time of the next examination of which routes are in effect.
     wake: Option<Instant>,
     /// Time before which it is not examined for all routes.
     rest_until: Instant,

@@ -132,7 +132,7 @@ struct Split {
     /// Version of each route in the manifests; `None` if there is none.
     wanted: BTreeMap<usize, Option<usize>>,
     next: usize,
-    /// What was done, for the message of a failed test.
+    /// Steps so far, for the message of a failed test.
     history: Vec<String>,
 }
 

@@ -165,12 +165,12 @@ async fn wait_says_that_a_resource_is_not_accepted_and_why() {
         (
             "httproute/default/none",
             &[],
-            "the controller does not have it",
+            "not found in the controller's configuration",
         ),
         (
             "httproute/default/web",
             &["--generation", "7"],
-            "generation 1 and not 7 yet",
+            "generation 1, not yet 7",
         ),
     ] {
         let output = plane.command(&wait(object, more)).await;

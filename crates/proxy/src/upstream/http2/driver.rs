@@ -62,7 +62,7 @@ impl Http2Connection {
     }
 }
 
-/// Where and how to open a connection. It refers to nothing of the request that needs it.
+/// Destination and sockets of a new connection. It borrows nothing from the request that needs the connection.
 pub(super) struct ConnectTarget {
     pub(super) worker: Rc<Worker>,
     pub(super) upstream: Rc<Upstream>,
