@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::effect::IN_EFFECT;
 use super::{AncestorStatus, Condition, ListenerStatus, Status, StatusBody};
 use crate::endpoint_policy::refused::ENDPOINTS_REFUSED;
+use crate::gateway_api::parents::is_service;
 
 impl Status {
     /// Returns the `.status` to write to an object in `namespace`, given the existing one and the current time (RFC 3339).
@@ -238,9 +239,17 @@ impl StatusMerger<'_> {
             Value::Null => default,
             value => value.clone(),
         };
+        let mut group = field("group", json!(GATEWAY_GROUP));
+        let kind = field("kind", json!("Gateway"));
+        if is_service(
+            group.as_str().unwrap_or_default(),
+            kind.as_str().unwrap_or_default(),
+        ) {
+            group = json!("");
+        }
         json!([
-            field("group", json!(GATEWAY_GROUP)),
-            field("kind", json!("Gateway")),
+            group,
+            kind,
             field("namespace", json!(self.namespace)),
             reference["name"],
             reference["sectionName"],

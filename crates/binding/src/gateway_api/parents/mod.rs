@@ -55,13 +55,8 @@ pub(crate) fn resolve(reference: &ParentReference, namespace: &str) -> Parent {
         let namespace = reference.namespace.as_deref().unwrap_or(namespace);
         Name::new(namespace, reference.name.as_str())
     };
-    let kind = Kind::find(&reference.group, &reference.kind).or_else(|| {
-        // `core` is a common misspelling of the core group, and the examples of GEP-1426 omit the group of a Service, which then defaults to that of the
-        // Gateway API.
-        let is_service = reference.kind == "Service";
-        let is_accepted = ["core", GATEWAY_GROUP].contains(&reference.group.as_str());
-        (is_service && is_accepted).then_some(Kind::Service)
-    });
+    let kind = Kind::find(&reference.group, &reference.kind)
+        .or_else(|| is_service(&reference.group, &reference.kind).then_some(Kind::Service));
     match kind {
         Some(kind @ (Kind::Gateway | Kind::ListenerSet)) => {
             Parent::Listeners(ObjectKey { kind, name: name() })
@@ -72,6 +67,13 @@ pub(crate) fn resolve(reference: &ParentReference, namespace: &str) -> Parent {
         },
         None => Parent::Unsupported,
     }
+}
+
+/// Returns whether a parent reference with this group and kind is to a Service.
+///
+/// `core` is a common misspelling of the core group, and the examples of GEP-1426 omit the group of a Service, which then defaults to that of the Gateway API.
+pub(crate) fn is_service(group: &str, kind: &str) -> bool {
+    kind == "Service" && ["", "core", GATEWAY_GROUP].contains(&group)
 }
 
 /// Returns whether a reference to a Service omits the group, which then defaults to that of the Gateway API.

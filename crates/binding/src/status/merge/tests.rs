@@ -117,6 +117,29 @@ fn an_own_entry_is_recognised_with_defaults_filled_in() {
 }
 
 #[test]
+fn an_own_entry_for_a_service_is_recognised_in_each_spelling_of_the_core_group() {
+    let reference = |group: &str| json!({"group": group, "kind": "Service", "name": "web"});
+    for (written, existing) in [("core", ""), ("", "core"), (GATEWAY_GROUP, "")] {
+        let mut status = route_status(true);
+        let StatusBody::Route(parents) = &mut status.body else {
+            unreachable!()
+        };
+        let parent = Arc::make_mut(&mut parents[0].parent);
+        parent.group = written.to_owned();
+        parent.kind = "Service".to_owned();
+        parent.name = "web".to_owned();
+        let foreign = json!({"type": "example.com/Checked", "status": "True"});
+        let own = json!({"parentRef": reference(existing), "controllerName": CONTROLLER_NAME,
+            "conditions": [foreign]});
+        let merged = status.merge("shop", Some(&json!({ "parents": [own] })), "T1");
+        let entry = &merged["parents"][0];
+        assert_eq!(entry["conditions"][0], foreign, "{written:?} {existing:?}");
+        assert_eq!(entry["parentRef"], reference(written));
+        assert_eq!(merged["parents"].as_array().map(Vec::len), Some(1));
+    }
+}
+
+#[test]
 fn a_condition_of_a_newer_generation_is_kept() {
     let newer = json!({"type": "Accepted", "status": "False", "reason": "Later", "message": "m",
         "observedGeneration": 3, "lastTransitionTime": "T0"});
