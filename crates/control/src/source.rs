@@ -18,7 +18,8 @@ pub type Inbox = Mailbox<SourceUpdate>;
 pub struct SourceUpdate {
     /// Changed objects. A value of `None` is a deletion.
     pub objects: BTreeMap<ObjectKey, Option<Arc<Document>>>,
-    /// Positions at which validation rejected objects that have no valid version in effect. A value of `None` means that the object is no longer rejected.
+    /// Positions at which validation rejected objects that have no valid version in effect, and Secrets. A value of `None` means that the object is no longer
+    /// rejected.
     pub rejected: BTreeMap<ObjectKey, Option<Arc<str>>>,
     /// Findings, if they have changed.
     pub findings: Option<Findings>,

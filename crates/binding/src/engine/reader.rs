@@ -213,11 +213,12 @@ impl<'a> Reader<'a> {
             kind: Kind::Secret,
             name: name.clone(),
         };
-        self.record_read(Input::Object(key));
-        let reason = self.store.retained.get(name)?;
-        Some(format!(
-            "Secret {name}: {reason}; its last valid certificate stays in effect"
-        ))
+        self.record_read(Input::Object(key.clone()));
+        let why = match self.store.rejected.contains_key(&key) {
+            true => self.store.missing(&key),
+            false => format!("{key}: {}", self.store.retained.get(name)?),
+        };
+        Some(format!("{why}; its last valid certificate stays in effect"))
     }
 
     /// Returns the content of a file or environment variable, or the reason why it can't be read.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pointsman_resources::read::{DeclaredObject, Document, ManifestReader, Manifests};
-use pointsman_resources::{Finding, ObjectKey, Severity};
+use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 
 use super::order;
 
@@ -75,7 +75,12 @@ impl FileContent {
             };
             self.documents.insert(key.clone(), document.clone());
             let declared = self.declared.entry(key.clone());
-            let at = declared.or_insert_with(|| before.clone()).at;
+            let declared = declared.or_insert_with(|| before.clone());
+            let at = declared.at;
+            // The status of listeners that use the Secret reports it even where the file could not be parsed.
+            if key.kind == Kind::Secret {
+                declared.rejected_at.get_or_insert(at);
+            }
             self.findings.push(Finding {
                 severity: Severity::Warning,
                 file: name.into(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use pointsman_resources::read::Document;
-use pointsman_resources::{Finding, ObjectKey, Severity};
+use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 
 use super::content::FileContent;
 use super::{ChangedObjects, FileId, Files};
@@ -63,17 +63,19 @@ impl Files {
         self.files.get(owner)?.content.documents.get(key)
     }
 
-    /// The position, as `file:line:column`, at which validation rejected an object that has no valid version in effect.
+    /// The position, as `file:line:column`, at which validation rejected an object that has no valid version in effect, or a Secret. Status reports Secrets even if
+    /// an earlier version is in effect.
     pub fn rejected_at(&self, key: &ObjectKey) -> Option<Arc<str>> {
         let owner = self.owners.get(key)?.first()?;
         let content = &self.files.get(owner)?.content;
         let at = content.declared.get(key)?.rejected_at?;
         let file = owner.path.to_string_lossy();
         let is_in_effect = content.documents.contains_key(key);
-        (!is_in_effect).then(|| format!("{file}:{}:{}", at.line, at.column).into())
+        let is_reported = !is_in_effect || key.kind == Kind::Secret;
+        is_reported.then(|| format!("{file}:{}:{}", at.line, at.column).into())
     }
 
-    /// Objects that validation rejected and that have no valid version in effect, with the position of the first error in each.
+    /// Objects for which [`Self::rejected_at`] returns a position, with that position.
     pub fn rejected(&self) -> impl Iterator<Item = (ObjectKey, Arc<str>)> {
         let keys = self.owners.keys();
         keys.filter_map(|key| Some((key.clone(), self.rejected_at(key)?)))

@@ -241,6 +241,40 @@ fn a_certificate_that_becomes_invalid_and_valid_again_is_logged() {
     );
 }
 
+/// "The last good certificate stays in effect …, with a condition and a WARN": also where the new version of the Secret or its file is invalid.
+#[test]
+fn a_secret_that_is_rejected_while_in_use_is_reported_by_its_listeners() {
+    let (certificate, key) = pair();
+    let text = join(&[CLASS, &https(free_port())]);
+    let valid = secret(&certificate, &key);
+    let files = [("all.yaml", &*text), ("cert.yaml", &*valid)];
+    let running = Running::start(&files);
+    until_logged(&running, "3 resources, 0 problems");
+    let without_key = "{apiVersion: v1, kind: Secret, metadata: {namespace: infra, name: cert}, type: kubernetes.io/tls}";
+    for (count, broken) in [without_key, "[", without_key].into_iter().enumerate() {
+        running.write("cert.yaml", broken);
+        let line = "WARN m/all.yaml:3: Gateway infra/edge: listener http: ResolvedRefs=False InvalidCertificateRef: \
+            Secret infra/cert was rejected as invalid at m/cert.yaml:1:1; its last valid certificate stays in effect";
+        until("the condition in the log", || {
+            (lines(&running.log(), line).len() == count + 1).then_some(())
+        });
+        let gateway = running.object("Gateway", "edge").expect("the Gateway");
+        let listener = &gateway["status"]["listeners"][0];
+        assert_eq!(condition(listener, "Programmed"), "True/Programmed");
+        assert_eq!(
+            condition(listener, "ResolvedRefs"),
+            "False/InvalidCertificateRef"
+        );
+        running.write("cert.yaml", &valid);
+        let resolved = "INFO resolved: m/all.yaml: Gateway infra/edge: listener http: ";
+        until("its end in the log", || {
+            (lines(&running.log(), resolved).len() == count + 1).then_some(())
+        });
+    }
+    let log = running.log();
+    assert!(!log.contains("no longer listening"), "{log}");
+}
+
 #[test]
 fn an_expired_certificate_is_logged() {
     let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).expect("a name");
