@@ -198,6 +198,34 @@ fn services_with_an_address_of_this_machine_get_listeners() {
     });
 }
 
+/// "`run` prints HTTP for HTTP outbounds."
+#[test]
+fn an_outbound_is_listed_with_the_protocol_of_its_destination() {
+    let (address, web, db) = (own_address(), free_port(), free_port());
+    let client = format!(
+        "{{type: Dataplane, mesh: default, name: client, networking: {{address: {address}, outbound: [{{port: {web}, address: {address}, tags: {{kuma.io/service: web}}}}, {{port: {db}, address: {address}, tags: {{kuma.io/service: db}}}}]}}}}\n"
+    );
+    let server = |name: &str, protocol: &str| {
+        format!(
+            "{{type: Dataplane, mesh: default, name: {name}-1, networking: {{address: 192.0.2.7, inbound: [{{port: 80, tags: {{kuma.io/service: {name}, kuma.io/protocol: {protocol}}}}}]}}}}\n"
+        )
+    };
+    let text = join(&[
+        "{type: Mesh, name: default}\n",
+        &client,
+        &server("web", "http"),
+        &server("db", "tcp"),
+    ]);
+    let running = Running::start(&[("all.yaml", &text)]);
+    for end in [
+        format!(": HTTP on {address}:{web}"),
+        format!(": TCP on {address}:{db}"),
+    ] {
+        let is_listed = running.lines.iter().any(|line| line.ends_with(&end));
+        assert!(is_listed, "{end}: {:?}", running.lines);
+    }
+}
+
 #[test]
 fn a_gateway_without_an_address_is_listed_as_such() {
     let text = join(&[CLASS, &gateway("edge", free_port())]);
