@@ -1,4 +1,4 @@
-//! Safe reads of files whose path or content is chosen by somebody else: regular files only, up to a size, without blocking on open.
+//! Safe reads of files whose path or content is not trusted: regular files only, up to a size, without blocking on open.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Error, ErrorKind, Read};

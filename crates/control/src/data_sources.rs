@@ -51,7 +51,7 @@ fn certificate_problem(pem: &[u8], source: &DataSource) -> Option<String> {
     usable.err().map(|error| format!("{name}: {error}"))
 }
 
-/// Returns the changes that drop data which only a deleted object names.
+/// Returns the changes that remove data that only a deleted object references.
 pub fn drop_unused(deleted: &Resource, binder: &Binder) -> Vec<Change> {
     let own = sources(deleted).into_iter();
     let own: Vec<&DataSource> = own.filter(|source| binder.has_read(source)).collect();

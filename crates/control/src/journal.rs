@@ -69,7 +69,7 @@ pub struct StatusEntry {
     pub status: Option<Arc<Status>>,
     /// The status as JSON, with times; empty if there is none.
     rendered: Box<str>,
-    /// The last status that was not about to change by itself, if this one is. Transition times are those since it.
+    /// The last settled status, if this one is not settled. Transition times are relative to it.
     settled: Option<Box<str>>,
     is_settled: bool,
     /// The object with its status, rendered on first use.
@@ -140,7 +140,7 @@ impl StatusEntry {
         entry(merged.to_string().into(), settled, is_settled)
     }
 
-    /// Returns the last status that was not about to change by itself.
+    /// Returns the last settled status.
     fn last_settled(&self) -> Option<&str> {
         match self.status.as_ref()?.settling() {
             Settling::Settled => Some(&self.rendered),
@@ -148,8 +148,8 @@ impl StatusEntry {
         }
     }
 
-    /// Reports whether the status is not about to change by itself. If it is, what proxies acknowledge in a moment decides, and it is not worth a write to the object:
-    /// an ordinary change writes the status once.
+    /// Returns false while proxies are expected to acknowledge a change in a moment, which will change the status. Such a status is not written, so that an ordinary
+    /// change writes the status once.
     pub fn is_settled(&self) -> bool {
         self.is_settled
     }
@@ -172,7 +172,7 @@ impl StatusEntry {
     }
 }
 
-/// Reports whether a status says of this generation of the object where it is in effect.
+/// Returns true if a status contains the effect of this generation of the object.
 fn has_effect(status: &Value, generation: i64) -> bool {
     match status {
         Value::Object(fields) if fields.get("type").is_some_and(|kind| kind == IN_EFFECT) => {

@@ -140,7 +140,7 @@ fn count_occurrences(
     counts
 }
 
-/// Matches that lose requests to others: object, field and message of a warning for each.
+/// Returns the warnings for matches that lose requests to others: object, field and message of each.
 fn shadows(tables: &Tables) -> BTreeSet<(ObjectKey, String, String)> {
     // Proxies with the same policies share their routes, so each set of routes is examined once.
     let mut seen = BTreeSet::new();

@@ -47,7 +47,7 @@ pub trait Sink: Send {
 
 /// A receiver of statuses.
 pub trait StatusSink: Send {
-    /// Takes the entry of an object that has changed, or whose status has; `None` if the object is gone. It is called between two changes, so it only
-    /// takes note. A status that is about to change by itself is passed once it has: see [`StatusEntry::is_settled`].
+    /// Takes the entry of an object that has changed, or whose status has; `None` if the object is gone. It is called between two changes, so it must
+    /// not block. A status that is about to change by itself is passed once it has settled: see [`StatusEntry::is_settled`].
     fn record(&mut self, key: &ObjectKey, entry: Option<&Arc<StatusEntry>>);
 }

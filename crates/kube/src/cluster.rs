@@ -129,7 +129,7 @@ impl Cluster {
         Some(InfrastructureSink(generated.registry.clone()))
     }
 
-    /// Metrics of all parts.
+    /// Returns the metrics of all parts.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }

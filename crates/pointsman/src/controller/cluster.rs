@@ -188,7 +188,7 @@ fn apply_first(reconciler: &mut Reconciler, inbox: &Inbox, cluster: &Cluster) ->
 async fn accept_with_issued(acceptor: Acceptor, authority: Published) -> Result<()> {
     let mut serving = authority.serving;
     let first = serving.wait_for(Option::is_some).await?.clone();
-    let first = first.context("a certificate was issued")?;
+    let first = first.context("the controller has no serving certificate")?;
     let tls = Arc::new(ServerTls::issued(&certificate(&first))?);
     let renewed = tls.clone();
     let renew = async move {

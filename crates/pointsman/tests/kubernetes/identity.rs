@@ -46,7 +46,7 @@ fn a_proxy_gets_nothing_without_the_token_of_its_own_gateway() {
         (
             "other-gateway",
             lab.token(&other, "pointsman"),
-            "nothing of what the proxy subscribes to",
+            "not permitted to subscribe to any",
         ),
         (
             "other-account",

@@ -72,9 +72,9 @@ impl RelayProgress {
 /// The reason for which a relay ended before both sides had finished.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
-    #[error("the client: {0}")]
+    #[error("client connection failed: {0}")]
     Downstream(io::Error),
-    #[error("the endpoint: {0}")]
+    #[error("endpoint connection failed: {0}")]
     Upstream(io::Error),
     /// No bytes were transferred within the idle timeout.
     #[error("idle timeout")]

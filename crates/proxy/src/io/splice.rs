@@ -30,10 +30,10 @@ const YIELD_BYTES: u64 = 2 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransferError {
     /// The source failed.
-    #[error("reading: {0}")]
+    #[error("read failed: {0}")]
     Read(io::Error),
     /// The destination failed.
-    #[error("writing: {0}")]
+    #[error("write failed: {0}")]
     Write(io::Error),
 }
 

@@ -43,7 +43,7 @@ impl LimitLog {
     /// Records a client that was refused because of a limit.
     pub(crate) fn record_refusal(&self, limit: &'static str, client: SocketAddr) {
         if let Some(count) = self.due(limit) {
-            tracing::warn!(limit, %client, count, "turned away: over the limit");
+            tracing::warn!(limit, %client, count, "refused: limit exceeded");
         }
     }
 }

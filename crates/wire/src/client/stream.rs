@@ -41,8 +41,8 @@ pub enum StreamError {
     /// The control plane ended it without an error.
     #[error("the stream was closed")]
     Closed,
-    /// The control plane sent something that this protocol does not have.
-    #[error("unexpected: {0}")]
+    /// The control plane violated the protocol.
+    #[error("protocol error: {0}")]
     Protocol(&'static str),
     /// The proxy has another token now.
     #[error("the token was replaced")]

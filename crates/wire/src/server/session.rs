@@ -116,7 +116,8 @@ impl Permission {
 }
 
 /// Message to a proxy that may not subscribe to anything.
-const NOTHING_PERMITTED: &str = "nothing of what the proxy subscribes to is permitted to it";
+const NOTHING_PERMITTED: &str =
+    "the proxy is not permitted to subscribe to any of the requested resources";
 
 /// A connected proxy. Disconnects it when dropped.
 struct Session<'s> {
