@@ -20,7 +20,7 @@ use crate::worker::{MirrorTarget, Worker};
 const MAX_CONCURRENT_COPIES: usize = 1024;
 
 /// Bound for the size of a copy's future.
-const COPY_BYTES: usize = 8192;
+const COPY_BYTES: usize = 2288;
 
 /// The mirrored copies of one request.
 #[derive(Debug, Default)]

@@ -24,10 +24,10 @@ use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Bound for the size of the future of a connection with TLS; that of its handshake or stream is boxed.
-const TLS_BYTES: usize = 2048;
+const TLS_BYTES: usize = 928;
 
 /// Bound for the size of a TCP stream's future.
-const STREAM_BYTES: usize = 8192;
+const STREAM_BYTES: usize = 6272;
 
 /// Accepts connections until the socket is closed.
 pub(super) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: TcpListener) {

@@ -25,7 +25,7 @@ use crate::upstream::SelectedEndpoint;
 use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
 /// Bound for the size of a session's future.
-const SESSION_BYTES: usize = 4096;
+const SESSION_BYTES: usize = 1056;
 
 /// Maximum size of a datagram.
 const MAX_DATAGRAM: usize = 64 * 1024;
