@@ -116,7 +116,7 @@ impl Attempt<'_> {
                 let uploaded = uploaded && downstream.source.has_ended();
                 drop(stream);
                 if uploaded {
-                    backend.keep(worker, pick);
+                    backend.keep(worker, pick, downstream.report.end());
                 }
             }
         }

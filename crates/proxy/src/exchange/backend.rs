@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::head::Head;
 use super::headers::Headers;
@@ -166,10 +167,10 @@ impl UpstreamConnection {
         }
     }
 
-    /// Returns the connection to the pool after a complete exchange, unless either side has to close it.
-    pub(crate) fn keep(self, worker: &Worker, pick: &SelectedEndpoint) {
+    /// Returns the connection to the pool after an exchange that was completed at `now`, unless either side has to close it.
+    pub(crate) fn keep(self, worker: &Worker, pick: &SelectedEndpoint, now: Instant) {
         match self {
-            UpstreamConnection::Http1(connection) => connection.release(worker, pick),
+            UpstreamConnection::Http1(connection) => connection.release(worker, pick, now),
             // The connection is shared by concurrent streams and stays open.
             UpstreamConnection::Http2(_) => {}
         }

@@ -241,7 +241,7 @@ impl MirrorTask {
         tokio::time::timeout(limit, both).await.ok()??;
         drop(response);
         pick.record_response();
-        backend.keep(worker, &pick);
+        backend.keep(worker, &pick, Instant::now());
         Some(())
     }
 }

@@ -47,8 +47,8 @@ use retry_loop::RetryLoop;
 use sink::SinkError;
 use source::Source;
 
-/// Processes one request, whose first byte arrived at `started`. Returns whether the connection can be reused. Arguments are borrowed: a future stores owned
-/// ones twice.
+/// Processes one request, whose first byte arrived at `started`. Returns the time of its end if the connection can be reused. Arguments are borrowed: a future
+/// stores owned ones twice.
 pub(crate) async fn run(
     worker: &Rc<Worker>,
     connection: &ClientConnection,
@@ -57,7 +57,7 @@ pub(crate) async fn run(
     source: &mut Source<'_>,
     client: &mut ResponseWriter<'_>,
     started: Instant,
-) -> bool {
+) -> Option<Instant> {
     let mut guard = ReportGuard {
         worker,
         connection,
@@ -94,8 +94,9 @@ pub(crate) async fn run(
         finish(worker, timer, report, given).await;
     }
     let keep = client.keeps_alive() && source.has_ended() && !report.is_aborted();
+    let ended = report.end();
     guard.over = true;
-    keep
+    keep.then_some(ended)
 }
 
 /// Records the exchange's access log entry and metrics on drop, also if the worker stops before the exchange completes.

@@ -21,6 +21,7 @@ use crate::worker::{RuleOrigin, RulePlan, Worker};
 #[derive(Debug)]
 pub(crate) struct ExchangeReport {
     started: Instant,
+    ended: Option<Instant>,
     plan: Option<Rc<RulePlan>>,
     matched: usize,
     status: Option<u16>,
@@ -44,6 +45,7 @@ impl ExchangeReport {
     pub(crate) fn new(started: Instant) -> Self {
         ExchangeReport {
             started,
+            ended: None,
             plan: None,
             matched: 0,
             status: None,
@@ -64,6 +66,11 @@ impl ExchangeReport {
     /// Returns when the request's first byte arrived.
     pub(crate) fn started(&self) -> Instant {
         self.started
+    }
+
+    /// Records the end, unless it was recorded before, and returns its time.
+    pub(crate) fn end(&mut self) -> Instant {
+        *self.ended.get_or_insert_with(Instant::now)
     }
 
     /// Sets the matched rule.
@@ -154,12 +161,12 @@ impl ExchangeReport {
 
     /// Updates the metrics and writes the access log entry.
     pub(crate) fn publish(
-        &self,
+        &mut self,
         worker: &Worker,
         connection: &ClientConnection,
         request: &DownstreamRequest<'_>,
     ) {
-        let duration = self.started.elapsed();
+        let duration = self.end().saturating_duration_since(self.started);
         let status = self.status.unwrap_or(0);
         let origin = self.plan.as_ref().map(|plan| &plan.origin);
         let response_bytes = self.response_bytes + self.own_bytes;

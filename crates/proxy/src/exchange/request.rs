@@ -1,6 +1,7 @@
 //! Requests of clients over either version of HTTP, and their normalized form for routing.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use super::headers::Headers;
 use crate::http1::Framing;
@@ -48,6 +49,8 @@ pub(crate) struct DownstreamRequest<'r> {
     pub(crate) takes_trailers: bool,
     /// Parsed authority and path of a request received over HTTP/2, reused if no filter changes them.
     pub(crate) uri: Option<&'r http::Uri>,
+    /// Time when the head was complete. The first attempt starts then, because routing never waits.
+    pub(crate) received: Instant,
 }
 
 impl DownstreamRequest<'_> {

@@ -79,7 +79,7 @@ impl RetryLoop<'_> {
             .map(|time| report.started() + time);
         let mut tried: Vec<SocketAddr> = Vec::new();
         let mut new_connection = false;
-        let mut started = Instant::now();
+        let mut started = self.request.received;
         let now = self.worker.at(started);
         self.upstream.retry_budget.borrow_mut().record_request(now);
         loop {

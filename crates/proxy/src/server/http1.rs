@@ -147,7 +147,7 @@ impl Http1Connection<'_> {
         let mut pace = Pace::First;
         loop {
             let waiting_since = Instant::now();
-            let buffer = match self.wait(wait_time).await {
+            let buffer = match self.wait(waiting_since + wait_time).await {
                 Waited::Received(buffer) => buffer,
                 Waited::Ended => return Ended::Closed,
                 Waited::Elapsed => {
@@ -175,8 +175,8 @@ impl Http1Connection<'_> {
         }
     }
 
-    /// Waits for the first bytes of a request, without holding a buffer.
-    async fn wait(&mut self, wait_time: Duration) -> Waited {
+    /// Waits for the first bytes of a request until the deadline, without holding a buffer.
+    async fn wait(&mut self, deadline: Instant) -> Waited {
         let (reader, closed, client) = (&mut *self.reader, &mut self.closed, self.client);
         // Pinned and borrowed below, because a future stores its arguments twice.
         let received = pin!(poll_fn(|cx| {
@@ -192,7 +192,7 @@ impl Http1Connection<'_> {
                 Poll::Pending => closed.poll(cx).map(|()| Waited::Ended),
             }
         }));
-        let received = self.timer.timeout(wait_time, received).await;
+        let received = self.timer.run_until(|| Some(deadline), received).await;
         // A connection that becomes idle after a pause counts as idle since the start of the pause.
         if received.is_ok() {
             client.set_busy();
@@ -225,29 +225,31 @@ async fn busy(connection: &mut Http1Connection<'_>, mut buffer: Buffer, pace: Pa
         reader: RequestReader::new(limits.for_requests()),
         head: Vec::new(),
         out: Vec::new(),
-        started: Instant::now(),
     };
     loop {
-        match requests.next(connection, &mut buffer, first).await {
-            Next::Request => {}
+        // Time when the first bytes of the head arrived.
+        let started = Instant::now();
+        let received = match requests.next(connection, &mut buffer, first, started).await {
+            Next::Request { received } => received,
             Next::Http2 => return Paused::Ended(Ended::Http2(buffer.filled().to_vec())),
             Next::End => return Paused::Ended(Ended::Closed),
             Next::Rejected(reply) => {
                 // Boxed: rejections are rare, and the future of every exchange would be larger.
-                Box::pin(requests.reject(connection, reply)).await;
+                Box::pin(requests.reject(connection, reply, started)).await;
                 return Paused::LastResponse;
             }
-        }
+        };
         first = false;
-        if !requests.exchange(connection, &mut buffer).await {
+        let exchange = requests.exchange(connection, &mut buffer, started, received);
+        let Some(ended) = exchange.await else {
             return Paused::LastResponse;
-        }
+        };
         if buffer.is_empty() {
             drop(buffer);
             if pace != Pace::Quick {
                 return Paused::Idle;
             }
-            buffer = match connection.wait(PAUSE.min(limits.idle_time)).await {
+            buffer = match connection.wait(ended + PAUSE.min(limits.idle_time)).await {
                 Waited::Received(buffer) => buffer,
                 Waited::Ended => return Paused::Ended(Ended::Closed),
                 Waited::Elapsed => return Paused::Idle,
@@ -263,14 +265,12 @@ struct Requests {
     head: Vec<u8>,
     /// Write buffer.
     out: Vec<u8>,
-    /// Time when the first bytes of the head arrived.
-    started: Instant,
 }
 
 /// Result of reading a head.
 enum Next {
-    /// A request.
-    Request,
+    /// A request, with the time when its head was complete.
+    Request { received: Instant },
     /// The preface of HTTP/2.
     Http2,
     /// The end of the connection.
@@ -286,9 +286,10 @@ impl Requests {
         connection: &mut Http1Connection<'_>,
         buffer: &mut Buffer,
         first: bool,
+        started: Instant,
     ) -> Next {
-        self.started = Instant::now();
-        let deadline = self.started + connection.worker.limits().head_time;
+        let deadline = started + connection.worker.limits().head_time;
+        let mut received = started;
         let most = self.reader.max_head_bytes();
         loop {
             // RFC 9113 §3.3: a client with prior knowledge starts with the preface of HTTP/2, no part of which is a valid HTTP/1 request.
@@ -303,7 +304,7 @@ impl Requests {
                         self.head.clear();
                         self.head.extend_from_slice(&buffer.filled()[..length]);
                         buffer.consume(length);
-                        return Next::Request;
+                        return Next::Request { received };
                     }
                     // The end of the previous request, which had no body.
                     Ok(Event::End { consumed }) => {
@@ -334,18 +335,20 @@ impl Requests {
                         Err(error) => Next::Rejected(LocalReply::from_http1(error)),
                     };
                 }
-                Ok(Ok(_)) => {}
+                Ok(Ok(_)) => received = Instant::now(),
                 Ok(Err(_)) => return Next::End,
             }
         }
     }
 
-    /// Processes the request whose head was read. Returns whether the connection can be reused.
+    /// Processes the request whose head was read. Returns the time of its end if the connection can be reused.
     async fn exchange(
         &mut self,
         connection: &mut Http1Connection<'_>,
         buffer: &mut Buffer,
-    ) -> bool {
+        started: Instant,
+        received: Instant,
+    ) -> Option<Instant> {
         let (head, body) = self.reader.message();
         let view = head.view(&self.head);
         let version = match head.version() {
@@ -364,6 +367,7 @@ impl Requests {
             expects_continue: head.expects_continue() && buffer.is_empty(),
             takes_trailers: head.takes_trailers(),
             uri: None,
+            received,
         };
         let most = connection.worker.limits().buffer_bytes;
         let mut source = Source::Http1(Http1Source::new(connection.reader, buffer, body, most));
@@ -383,13 +387,18 @@ impl Requests {
             &request,
             &mut source,
             &mut client,
-            self.started,
+            started,
         )
         .await
     }
 
     /// Replies to an invalid request.
-    async fn reject(&mut self, connection: &mut Http1Connection<'_>, reply: LocalReply) {
+    async fn reject(
+        &mut self,
+        connection: &mut Http1Connection<'_>,
+        reply: LocalReply,
+        started: Instant,
+    ) {
         let (worker, client) = (connection.worker, connection.client);
         reply.count(worker, client.resolved.client);
         let out = &mut self.out;
@@ -401,14 +410,7 @@ impl Requests {
         let sent = connection.timer.timeout(LINGERING_TIME, sent).await;
         let bytes = sent.ok().and_then(Result::ok).unwrap_or(0);
         let (head, sent) = (RejectedHead::default(), (&reply, bytes));
-        report::record_rejected(
-            worker,
-            client,
-            HttpVersion::Http11,
-            self.started,
-            &head,
-            sent,
-        );
+        report::record_rejected(worker, client, HttpVersion::Http11, started, &head, sent);
     }
 }
 

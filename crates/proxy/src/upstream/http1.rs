@@ -1,7 +1,7 @@
 //! HTTP/1 connections to endpoints.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::connect::{self, ConnectError};
 use super::{SelectedEndpoint, Upstream};
@@ -121,8 +121,8 @@ impl Http1Connection {
         }
     }
 
-    /// Returns the connection to the pool if it may carry another request.
-    pub(crate) fn release(mut self, worker: &Worker, selected: &SelectedEndpoint) {
+    /// Returns the connection to the pool at the time `now` if it may carry another request.
+    pub(crate) fn release(mut self, worker: &Worker, selected: &SelectedEndpoint, now: Instant) {
         let upstream = selected.upstream();
         if self.link.settings_version != upstream.settings_version()
             || !self.link.responses.finish(self.buffer.filled())
@@ -131,6 +131,6 @@ impl Http1Connection {
             return;
         }
         let max = worker.limits().backend_idle_connections;
-        upstream.pool.checkin(selected, self.link, max);
+        upstream.pool.checkin(selected, self.link, now, max);
     }
 }

@@ -50,11 +50,12 @@ impl ConnectionPool {
         idle.pop_back().map(|(_, idle)| idle)
     }
 
-    /// Adds a connection, and drops the oldest one if there are more than `max`.
+    /// Adds a connection that is idle since `now`, and drops the oldest one if there are more than `max`.
     pub(crate) fn checkin(
         &self,
         selected: &SelectedEndpoint,
         connection: Box<PersistentConnection>,
+        now: Instant,
         max: usize,
     ) {
         let mut all = self.0.borrow_mut();
@@ -66,7 +67,7 @@ impl ConnectionPool {
             }
         };
         let idle = &mut all[index].1;
-        idle.push_back((Instant::now(), connection));
+        idle.push_back((now, connection));
         if idle.len() > max {
             idle.pop_front();
         }

@@ -2,6 +2,7 @@
 //! connection-specific fields (RFC 9113 §8.2.2), and unknown, repeated, missing or misplaced pseudo-header fields.
 
 use std::cell::OnceCell;
+use std::time::Instant;
 
 use h2::ext::Protocol;
 use http::header::COOKIE;
@@ -35,12 +36,13 @@ impl From<MessageFault> for Refusal {
     }
 }
 
-/// Validates a head. `ended` is true if the stream has no body.
+/// Validates a head, which was complete at `received`. `ended` is true if the stream has no body.
 pub(super) fn read<'r>(
     parts: &'r Parts,
     ended: bool,
     cookies: &'r OnceCell<Vec<u8>>,
     limits: &Limits,
+    received: Instant,
 ) -> Result<DownstreamRequest<'r>, Refusal> {
     let (method, websocket) = method(parts)?;
     let (path, query) = target(parts, limits)?;
@@ -69,6 +71,7 @@ pub(super) fn read<'r>(
         expects_continue: fields.expects_continue && !ended,
         takes_trailers: fields.takes_trailers,
         uri: Some(&parts.uri),
+        received,
     })
 }
 

@@ -395,7 +395,7 @@ async fn run_exchange(
     let head_only = parts.method == http::Method::HEAD;
     let client = Http2ResponseWriter::new(sending, flood_guard, head_only);
     let mut client = ResponseWriter::Http2(client);
-    let request = match head::read(parts, ended, &cookies, limits) {
+    let request = match head::read(parts, ended, &cookies, limits, started) {
         Ok(request) => request,
         // Boxed: rejections are rare, and the future of every exchange would be larger.
         Err(refusal) => {
