@@ -244,12 +244,12 @@ impl Store {
         pending: &Pending,
         now: Instant,
     ) -> Effect {
-        let is_overdue = now >= pending.since + GRACE;
-        if !state.shortfall.rejections.is_empty() || state.is_lagging && is_overdue {
-            return Effect::Partial(Arc::new(state.shortfall.clone()));
-        }
-        if state.is_lagging {
+        // A rejection is reported together with the proxies that lag, so that a change is one status.
+        if state.is_lagging && now < pending.since + GRACE {
             return Effect::Pending;
+        }
+        if state.is_lagging || !state.shortfall.rejections.is_empty() {
+            return Effect::Partial(Arc::new(state.shortfall.clone()));
         }
         if state.has_proxy {
             return Effect::InEffect;
