@@ -72,7 +72,7 @@ fn mutate(bytes: &mut Vec<u8>, instructions: &[u8]) {
     }
 }
 
-/// What is in effect, by name.
+/// Resources in effect, by name.
 type InEffect = BTreeMap<String, Vec<u8>>;
 
 fn apply(state: &mut InEffect, delta: &pointsman_binding::Delta) {
