@@ -45,18 +45,17 @@ impl Loaded {
     }
 }
 
-/// Reads and binds all manifests below some paths. An unreadable file is reported among the findings.
-pub fn load(paths: &[PathBuf], controller: Controller, permissions: &Permissions) -> Loaded {
+/// Reads all manifests below some paths. An unreadable file is reported among the findings.
+pub fn read(paths: &[PathBuf]) -> Objects {
     let mut files = Files::new(paths, None);
     files.scan(true);
-    let objects = Objects {
+    Objects {
         documents: files.documents().into_iter().cloned().collect(),
         rejected: files.rejected().collect(),
         findings: files.findings(),
         ignored_kinds: files.ignored_kinds(),
         ..Objects::default()
-    };
-    bind(objects, controller, permissions)
+    }
 }
 
 /// Binds objects for the statuses of a controller.

@@ -95,10 +95,10 @@ pub async fn list(
             }
             KindList::Forbidden => {
                 listing.restrict(&api, None);
-                match kind {
-                    Kind::GatewayClass => assumed_class(installation).into_iter().collect(),
-                    _ => Vec::new(),
+                if kind == Kind::GatewayClass {
+                    listing.documents.extend(assumed_class(installation));
                 }
+                Vec::new()
             }
         };
         for object in &objects {
@@ -112,11 +112,13 @@ pub async fn list(
     Ok(listing)
 }
 
-/// A GatewayClass that can't be read.
-fn assumed_class(installation: Installation<'_>) -> Option<RawObject> {
+/// Returns the GatewayClass of an installation, for input that lacks it.
+pub fn assumed_class(installation: Installation<'_>) -> Option<Arc<Document>> {
     let Installation { controller, class } = installation;
     let class = json!({"metadata": {"name": class}, "spec": {"controllerName": controller}});
-    serde_json::from_str(&class.to_string()).ok()
+    decode(Kind::GatewayClass, "v1", &class.to_string())
+        .map(Arc::new)
+        .ok()
 }
 
 impl Listing {

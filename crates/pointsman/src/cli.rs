@@ -28,7 +28,7 @@ pub struct Cli {
 }
 
 pub use control_plane::{Controller, ProxyArgs, XDS_PORT};
-pub use install::Install;
+pub use install::{DEFAULT_GATEWAY_CLASS, Install};
 pub use server::{ObjectRef, StatusArgs, WaitArgs, WaitState};
 
 #[derive(Subcommand)]
@@ -464,14 +464,9 @@ pub struct ClusterSource {
     #[arg(long, value_name = "NAME", conflicts_with = "paths")]
     pub context: Option<String>,
 
-    /// GatewayClass of the controller; assumed to exist if the user may not list GatewayClasses
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "pointsman",
-        conflicts_with = "paths"
-    )]
-    pub gateway_class: String,
+    /// GatewayClass of the controller that is assumed to exist if the manifests do not have it, or if the user may not list those of the cluster [default: none for manifests, `pointsman` for a cluster]
+    #[arg(long, value_name = "NAME", value_parser = control_plane::name)]
+    pub gateway_class: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -490,7 +485,7 @@ pub struct Check {
     pub sources: Sources,
 
     /// Print the report of a running controller or `run`, given by the URL of its admin server, such as http://127.0.0.1:15000
-    #[arg(long, value_name = "URL", conflicts_with_all = ["paths", "name", "namespace", "all_namespaces", "kubeconfig", "context", "content_dir", "content_env", "endpoint_addresses", "allow_endpoint_range"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["paths", "name", "namespace", "all_namespaces", "kubeconfig", "context", "gateway_class", "content_dir", "content_env", "endpoint_addresses", "allow_endpoint_range"])]
     pub server: Option<ServerUrl>,
 
     /// Exit with status 1 if there are warnings

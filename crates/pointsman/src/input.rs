@@ -7,9 +7,9 @@ use pointsman_binding::Controller;
 use pointsman_control::offline::{self, Loaded, Objects};
 use pointsman_kube::connect::{ConnectError, connect};
 use pointsman_kube::listing::{self, Installation, Listing};
-use pointsman_resources::{Finding, ObjectKey, Severity};
+use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 
-use crate::cli::{EndpointAddresses, Sources};
+use crate::cli::{DEFAULT_GATEWAY_CLASS, EndpointAddresses, Sources};
 use crate::output;
 
 /// Objects that a report is about. Others are read too, because objects refer to each other.
@@ -38,8 +38,30 @@ pub fn load(sources: &Sources) -> Result<(Loaded, ReportScope)> {
         return load_cluster(sources);
     }
     let permissions = sources.permissions.permissions()?;
-    let loaded = offline::load(&sources.paths, controller(sources), &permissions);
+    let mut objects = offline::read(&sources.paths);
+    if let Some(class) = &sources.cluster.gateway_class {
+        add_gateway_class(&mut objects, installation(sources, class));
+    }
+    let loaded = offline::bind(objects, controller(sources), &permissions);
     Ok((loaded, ReportScope::All))
+}
+
+/// Adds the GatewayClass of an installation, unless the manifests have one with the name.
+fn add_gateway_class(objects: &mut Objects, installation: Installation<'_>) {
+    let key = ObjectKey::new(Kind::GatewayClass, "", installation.class);
+    let documents = objects.documents.iter();
+    let mut keys = documents.map(|document| document.resource.key());
+    if !keys.any(|other| other == key) {
+        let class = listing::assumed_class(installation);
+        objects.documents.extend(class);
+    }
+}
+
+fn installation<'s>(sources: &'s Sources, class: &'s str) -> Installation<'s> {
+    Installation {
+        controller: &sources.controller_name,
+        class,
+    }
 }
 
 /// Returns the controller whose statuses are reported.
@@ -63,10 +85,8 @@ fn load_cluster(sources: &Sources) -> Result<(Loaded, ReportScope)> {
         let connection = connection.await.map_err(explain_default)?;
         let namespace = flags.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| connection.namespace.clone());
-        let installation = Installation {
-            controller: &sources.controller_name,
-            class: &flags.gateway_class,
-        };
+        let class = flags.gateway_class.as_deref();
+        let installation = installation(sources, class.unwrap_or(DEFAULT_GATEWAY_CLASS));
         let listing = listing::list(&connection.client, &namespace, installation).await;
         let listing = listing.with_context(|| format!("cluster {}", connection.url))?;
         anyhow::Ok((listing, namespace))

@@ -260,7 +260,8 @@ pub(super) fn controller_name(text: &str) -> Result<String, String> {
     }
 }
 
-fn name(text: &str) -> Result<String, String> {
+/// Reads the name of an object or of a controller.
+pub fn name(text: &str) -> Result<String, String> {
     let fits = |char: char| char.is_ascii_graphic();
     match !text.is_empty() && text.len() <= 253 && text.chars().all(fits) {
         true => Ok(text.to_owned()),

@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use clap::{Args, ValueEnum};
 use pointsman_resources::Name;
 
+/// Name of the GatewayClass of an installation, unless another is given.
+pub const DEFAULT_GATEWAY_CLASS: &str = "pointsman";
+
 /// Arguments of `install`.
 #[derive(Args)]
 pub struct Install {
@@ -31,7 +34,7 @@ pub struct Install {
     pub controller_name: String,
 
     /// Name of the GatewayClass to create
-    #[arg(long, value_name = "NAME", default_value = "pointsman", value_parser = label)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_GATEWAY_CLASS, value_parser = label)]
     pub gateway_class: String,
 
     /// GatewayParameters for all Gateways of the GatewayClass

@@ -239,6 +239,25 @@ fn explain_without_a_listener_names_gateways_that_are_not_served() {
 }
 
 #[test]
+fn a_gateway_class_may_be_given_in_place_of_a_manifest() {
+    let gateway = "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge, namespace: infra}, spec: {gatewayClassName: acme, listeners: [{name: http, port: 80, protocol: HTTP}]}}\n";
+    let without = pointsman(&["check", "-f", "-"], gateway);
+    let text = String::from_utf8_lossy(&without.stdout).into_owned();
+    assert!(text.contains("not managed by Pointsman"), "{text}");
+
+    let check = ["check", "-f", "-", "--gateway-class", "acme", "-o", "json"];
+    let status = json(&pointsman(&check, gateway))["items"][0]["status"].clone();
+    assert_eq!(status["conditions"][0]["type"], "Accepted");
+    assert_eq!(status["conditions"][0]["status"], "True");
+
+    let other = "---\n{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: acme}, spec: {controllerName: example.com/acme}}\n";
+    let defined = pointsman(&check[..5], &format!("{gateway}{other}"));
+    let text = String::from_utf8_lossy(&defined.stdout).into_owned();
+    let expected = "GatewayClass acme belongs to controller example.com/acme";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn explain_lists_rejected_routes() {
     let refused = WELL.replace("from: All", "from: Same");
     let output = pointsman(
