@@ -51,7 +51,7 @@ fn require_regular(kind: FileType) -> io::Result<()> {
     Err(Error::new(ErrorKind::InvalidInput, message))
 }
 
-/// Reports whether a read failed because the file is not a regular one.
+/// Returns whether a read failed because the file is not a regular one.
 pub fn is_irregular(error: &Error) -> bool {
     error.kind() == ErrorKind::InvalidInput
 }

@@ -51,7 +51,7 @@ impl<T: Default> Mailbox<T> {
         self.changed.notify_all();
     }
 
-    /// Reports whether the mailbox is closed.
+    /// Returns whether the mailbox is closed.
     pub fn is_closed(&self) -> bool {
         self.lock().closed
     }

@@ -15,7 +15,7 @@ use crate::StatusEntry;
 /// Both steps return reports: addresses of Gateways ([`Change::Observe`]) and backends that are needed even if no route uses them ([`Change::Need`]). A sink
 /// whose reports arrive later, from proxies over a network, returns none here.
 pub trait Sink: Send {
-    /// Reports whether the sink uses the routing tables. If no sink does, none are compiled, and those that are passed to the sinks are empty.
+    /// Returns whether the sink uses the routing tables. If no sink does, none are compiled, and those that are passed to the sinks are empty.
     fn uses_tables(&self) -> bool {
         true
     }
@@ -31,7 +31,7 @@ pub trait Sink: Send {
         Vec::new()
     }
 
-    /// Reports whether an operation failed and should be retried.
+    /// Returns whether an operation failed and should be retried.
     fn wants_retry(&self) -> bool {
         false
     }

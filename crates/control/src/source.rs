@@ -54,7 +54,7 @@ impl SourceUpdate {
         self.reports |= later.reports;
     }
 
-    /// Reports whether the update changes nothing.
+    /// Returns whether the update changes nothing.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
             && self.rejected.is_empty()

@@ -130,7 +130,7 @@ impl DirectoryScan {
     }
 }
 
-/// Reports whether a file has the name of a manifest.
+/// Returns whether a file has the name of a manifest.
 pub fn is_manifest(path: &Path) -> bool {
     let extension = path.extension();
     extension.is_some_and(|extension| {
@@ -140,7 +140,7 @@ pub fn is_manifest(path: &Path) -> bool {
     })
 }
 
-/// Reports whether a component of a path begins with a dot.
+/// Returns whether a component of a path begins with a dot.
 pub fn is_hidden(path: &Path) -> bool {
     path.components()
         .any(|part| part.as_os_str().as_encoded_bytes().starts_with(b"."))

@@ -394,7 +394,7 @@ impl Files {
         self.findings_version
     }
 
-    /// Reports whether at least one path could be read.
+    /// Returns whether at least one path could be read.
     pub fn is_readable(&self) -> bool {
         let was_read = |file: &ManifestFile| file.content.was_read || file.canonical.is_some();
         let directories = self.roots.iter().any(|root| !root.directories.is_empty());
@@ -402,7 +402,7 @@ impl Files {
     }
 }
 
-/// Reports whether a command-line path is standard input, a pipe or a device.
+/// Returns whether a command-line path is standard input, a pipe or a device.
 fn is_stream(path: &Path) -> bool {
     let is_irregular = || {
         path.metadata()

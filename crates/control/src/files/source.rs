@@ -74,7 +74,7 @@ impl FileSource {
         self.update(changed)
     }
 
-    /// Reports whether at least one path could be read.
+    /// Returns whether at least one path could be read.
     pub fn is_readable(&self) -> bool {
         self.files.is_readable()
     }

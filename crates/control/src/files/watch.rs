@@ -126,7 +126,7 @@ impl EventReader {
     }
 }
 
-/// Reports whether a newly created path will still be written to. Directories, symbolic links and hard links are complete at once.
+/// Returns whether a newly created path will still be written to. Directories, symbolic links and hard links are complete at once.
 fn is_incomplete(path: &Path) -> bool {
     path.symlink_metadata()
         .is_ok_and(|data| data.is_file() && data.nlink() < 2)
