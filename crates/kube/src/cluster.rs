@@ -134,7 +134,7 @@ impl Cluster {
         &self.metrics
     }
 
-    /// Reports whether this process writes statuses.
+    /// Returns whether this process writes statuses.
     pub fn is_leader(&self) -> bool {
         *self.is_leader.borrow()
     }

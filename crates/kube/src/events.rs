@@ -244,7 +244,7 @@ async fn send(client: &Client, event: &Event) -> kube::Result<()> {
     api.patch(name, &params, &patch).await.map(drop)
 }
 
-/// Reports whether another attempt may succeed.
+/// Returns whether another attempt may succeed.
 fn is_temporary(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,

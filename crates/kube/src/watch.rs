@@ -179,7 +179,7 @@ fn status(error: &watcher::Error) -> Option<&kube::core::Status> {
     }
 }
 
-/// Reports whether the API server rejected `sendInitialEvents` because it does not support it.
+/// Returns whether the API server rejected `sendInitialEvents` because it does not support it.
 fn refuses_streaming(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::WatchStartFailed(_) => {

@@ -143,7 +143,7 @@ async fn sleep(time: Option<Duration>) {
 const NOT_FOUND: u16 = 404;
 const CONFLICT: u16 = 409;
 
-/// Reports whether the API server has answered with a status code.
+/// Returns whether the API server has answered with a status code.
 fn has_code<T>(result: &Result<T, Error>, code: u16) -> bool {
     matches!(result, Err(Error::Request(kube::Error::Api(status))) if status.code == code)
 }

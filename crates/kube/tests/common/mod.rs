@@ -219,7 +219,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Reports whether an object that may have a status is known.
+    /// Returns whether an object that may have a status is known.
     pub fn knows(&self, key: &ObjectKey) -> bool {
         let snapshot = self.snapshots.latest();
         snapshot.entries.keys().any(|(_, known)| known == key)
@@ -229,7 +229,7 @@ impl Controller {
         self.cluster.as_ref().expect("it runs")
     }
 
-    /// Reports whether every known status is written.
+    /// Returns whether every known status is written.
     pub fn has_written_all(&self) -> bool {
         self.cluster()
             .metrics()
