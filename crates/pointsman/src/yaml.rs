@@ -91,7 +91,7 @@ fn inline(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Reports whether a multi-line text can be a literal block scalar.
+/// Returns whether a multi-line text can be a literal block scalar.
 fn is_literal(text: &str) -> bool {
     let body = text.strip_suffix('\n').unwrap_or(text);
     body.contains('\n')

@@ -103,7 +103,7 @@ impl AdminState {
         }
     }
 
-    /// Reports whether the initial configuration is in effect and the process is not shutting down.
+    /// Returns whether the initial configuration is in effect and the process is not shutting down.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
@@ -252,7 +252,7 @@ impl Pages {
     }
 }
 
-/// Reports whether a host is one of the server's own. A web page in a browser on this machine could make a host name of its own resolve to this server; an
+/// Returns whether a host is one of the server's own. A web page in a browser on this machine could make a host name of its own resolve to this server; an
 /// address or `localhost` can't be abused that way.
 fn is_own_host(host: &str, names: &[String]) -> bool {
     let bare = match host.rsplit_once(':') {
@@ -270,7 +270,7 @@ fn is_own_host(host: &str, names: &[String]) -> bool {
     host.is_empty() || is_address || own.any(|name| name.eq_ignore_ascii_case(bare))
 }
 
-/// Reports whether a header is one that proxies add. Pointsman adds `x-forwarded-*` and, unless the client sent one, a request id.
+/// Returns whether a header is one that proxies add. Pointsman adds `x-forwarded-*` and, unless the client sent one, a request id.
 fn is_proxy_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.starts_with("x-forwarded-") || ["forwarded", "via", "x-request-id"].contains(&&*name)

@@ -111,7 +111,7 @@ impl ReportedObject {
         }
     }
 
-    /// Reports whether any condition is a problem.
+    /// Returns whether any condition is a problem.
     pub fn has_problem(&self) -> bool {
         self.conditions.iter().any(|condition| condition.problem)
     }

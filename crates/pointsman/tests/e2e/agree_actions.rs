@@ -192,7 +192,7 @@ async fn send(
     }
 }
 
-/// Reports whether a response is the error that `explain` predicts, as an HTTP or gRPC status.
+/// Returns whether a response is the error that `explain` predicts, as an HTTP or gRPC status.
 fn is_error(explained: &Value, response: &Response) -> bool {
     match explained["grpcStatus"].as_u64() {
         Some(code) => {

@@ -35,7 +35,7 @@ fn to_admin() -> String {
         + &service_at("admin", "http", &[])
 }
 
-/// Reports whether a text is one of the admin server's pages.
+/// Returns whether a text is one of the admin server's pages.
 fn is_admins(text: &str) -> bool {
     ["frontends", "conditions", "pointsman_", "<!doctype"]
         .iter()
@@ -184,7 +184,7 @@ fn to_external(path: &str, name: &str) -> String {
     )
 }
 
-/// Reports whether processes can be started with their own hosts file, which requires privileges. Prints a message if not.
+/// Returns whether processes can be started with their own hosts file, which requires privileges. Prints a message if not.
 #[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
 fn has_own_hosts() -> bool {
     let done = Command::new("unshare")

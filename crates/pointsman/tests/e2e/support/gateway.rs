@@ -200,12 +200,12 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_pointsman");
 pub const XDS: u16 = 15010;
 pub const CONTROLLER_ADMIN: u16 = 15001;
 
-/// Reports whether a flag of `run` is one of `controller` and not of `proxy`.
+/// Returns whether a flag of `run` is one of `controller` and not of `proxy`.
 fn is_of_control_plane(name: &str) -> bool {
     ["--content-dir", "--content-env"].contains(&name)
 }
 
-/// Reports whether a flag of `run` is one of `proxy` and not of `controller`.
+/// Returns whether a flag of `run` is one of `proxy` and not of `controller`.
 fn is_of_data_plane(name: &str) -> bool {
     let both = ["--endpoint-addresses", "--allow-endpoint-range", "--admin-host"];
     !is_of_control_plane(name) && !both.contains(&name)
@@ -344,7 +344,7 @@ pub async fn ask_page(address: SocketAddr, target: &str) -> Option<Response> {
     client.try_response().await.ok()
 }
 
-/// Reports whether the only proxy has the whole configuration, and its reports are in effect.
+/// Returns whether the only proxy has the whole configuration, and its reports are in effect.
 fn is_settled(page: &Response) -> bool {
     let page: serde_json::Value = serde_json::from_slice(&page.body).unwrap_or_default();
     let proxy = &page["proxies"][0];

@@ -236,7 +236,7 @@ fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Reports whether a response announces that the connection closes.
+/// Returns whether a response announces that the connection closes.
 pub fn closes(response: &Response) -> bool {
     field(&response.headers, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
 }

@@ -93,7 +93,7 @@ impl Http2 {
         requests.send_request(request, false).expect("sent")
     }
 
-    /// Reports whether the peer supports extended CONNECT.
+    /// Returns whether the peer supports extended CONNECT.
     pub fn takes_extended_connect(&self) -> bool {
         self.requests.is_extended_connect_protocol_enabled()
     }
