@@ -69,7 +69,7 @@ impl<'h> Frontends<'h> {
         self.listener()?.connection_limit
     }
 
-    /// Reports whether only proxies of a mesh may connect, with the mesh's own mutual TLS around the protocol.
+    /// Returns whether only proxies of a mesh may connect, with the mesh's own mutual TLS around the protocol.
     pub(crate) fn requires_mesh_mtls(&self) -> bool {
         self.listener().is_some_and(|frontend| frontend.cross_mesh)
     }

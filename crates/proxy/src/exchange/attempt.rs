@@ -201,7 +201,7 @@ impl Attempt<'_> {
         headers
     }
 
-    /// Reports whether a response with this status is discarded and the request retried, after `sent` bytes of its body. Spends the retry budget if so.
+    /// Returns whether a response with this status is discarded and the request retried, after `sent` bytes of its body. Spends the retry budget if so.
     pub(super) fn retries_status(&self, status: u16, sent: u64) -> bool {
         let retry = self.retry_loop.plan.retry.as_ref();
         self.may_retry

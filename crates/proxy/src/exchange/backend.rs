@@ -121,7 +121,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Reports whether the connection has served a request before.
+    /// Returns whether the connection has served a request before.
     pub(crate) fn is_reused(&self) -> bool {
         match self {
             UpstreamConnection::Http1(connection) => connection.reused,
@@ -240,7 +240,7 @@ impl<'b> UpstreamResponse<'b> {
         }
     }
 
-    /// Reports whether the endpoint closes the connection after this response and ignores the rest of the request.
+    /// Returns whether the endpoint closes the connection after this response and ignores the rest of the request.
     pub(crate) fn is_last(&self) -> bool {
         match self {
             UpstreamResponse::Http1(response) => !response.responses.head().keep_alive(),
@@ -248,7 +248,7 @@ impl<'b> UpstreamResponse<'b> {
         }
     }
 
-    /// Reports whether the response upgrades the connection to a WebSocket.
+    /// Returns whether the response upgrades the connection to a WebSocket.
     pub(crate) fn is_switch(&self) -> bool {
         match self {
             UpstreamResponse::Http1(response) => response.responses.head().is_switch(),

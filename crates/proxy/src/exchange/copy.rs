@@ -61,7 +61,7 @@ impl Progress {
         self.waiting_for_source.set(true);
     }
 
-    /// Reports whether the copy waits for the source.
+    /// Returns whether the copy waits for the source.
     pub(crate) fn is_waiting_for_source(&self) -> bool {
         self.waiting_for_source.get()
     }
@@ -73,7 +73,7 @@ impl Progress {
         self.ended.set(true);
     }
 
-    /// Reports whether the copy has ended.
+    /// Returns whether the copy has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.get()
     }
@@ -101,7 +101,7 @@ impl Progress {
 /// Minimum number of remaining bytes for which a splice pays off.
 const SPLICE_MIN_BYTES: u64 = 128 * 1024;
 
-/// Reports whether the rest of a body can be spliced: it is large, both sides are HTTP/1 without TLS, and it is not chunked.
+/// Returns whether the rest of a body can be spliced: it is large, both sides are HTTP/1 without TLS, and it is not chunked.
 fn can_splice(source: &Source<'_>, sink: &Sink<'_>) -> bool {
     let (Source::Http1(incoming), Sink::Http1(outgoing)) = (source, sink) else {
         return false;

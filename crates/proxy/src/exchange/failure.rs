@@ -162,7 +162,7 @@ pub(crate) fn response_failure(
     }
 }
 
-/// Reports whether the kernel gave up on the connection because probes and retransmissions went unanswered. After an ICMP error or a failed neighbour
+/// Returns whether the kernel gave up on the connection because probes and retransmissions went unanswered. After an ICMP error or a failed neighbour
 /// lookup it reports that error in place of a timeout.
 fn is_host_gone(error: &io::Error) -> bool {
     matches!(

@@ -52,7 +52,7 @@ impl ReplayBuffer {
         self.has_unsent = false;
     }
 
-    /// Reports whether the piece recorded last was not sent because its attempt was cancelled.
+    /// Returns whether the piece recorded last was not sent because its attempt was cancelled.
     pub(crate) fn has_unsent(&self) -> bool {
         self.has_unsent
     }
@@ -63,12 +63,12 @@ impl ReplayBuffer {
         self.ended = Some(trailers.cloned().map(Box::new));
     }
 
-    /// Reports whether further pieces are neither recorded nor mirrored.
+    /// Returns whether further pieces are neither recorded nor mirrored.
     pub(crate) fn is_inactive(&self) -> bool {
         self.overflowed && self.mirrors.is_empty()
     }
 
-    /// Reports whether everything sent so far can be sent again.
+    /// Returns whether everything sent so far can be sent again.
     pub(crate) fn can_replay(&self) -> bool {
         !self.overflowed
     }

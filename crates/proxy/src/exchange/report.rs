@@ -154,7 +154,7 @@ impl ExchangeReport {
         self.reason = Some(reason);
     }
 
-    /// Reports whether the response is incomplete.
+    /// Returns whether the response is incomplete.
     pub(crate) fn is_aborted(&self) -> bool {
         self.aborted
     }

@@ -67,12 +67,12 @@ impl DownstreamRequest<'_> {
         }
     }
 
-    /// Reports whether this is a gRPC call, which gets errors as a gRPC status.
+    /// Returns whether this is a gRPC call, which gets errors as a gRPC status.
     pub(crate) fn is_grpc(&self) -> bool {
         self.headers.get("content-type").is_some_and(is_grpc)
     }
 
-    /// Reports whether the method is idempotent (RFC 9110 §9.2.2).
+    /// Returns whether the method is idempotent (RFC 9110 §9.2.2).
     pub(crate) fn is_idempotent(&self) -> bool {
         matches!(
             self.method,
@@ -120,7 +120,7 @@ impl pointsman_routing::Request for NormalizedRequest<'_, '_> {
     }
 }
 
-/// Reports whether a content type is gRPC's.
+/// Returns whether a content type is gRPC's.
 pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     content_type.starts_with(b"application/grpc")
 }

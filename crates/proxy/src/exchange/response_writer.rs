@@ -109,7 +109,7 @@ impl<'c> ResponseWriter<'c> {
         }
     }
 
-    /// Reports whether a response has started, so that no other can be sent.
+    /// Returns whether a response has started, so that no other can be sent.
     pub(crate) fn has_started(&self) -> bool {
         match self {
             ResponseWriter::Http1(client) => client.started,
@@ -125,7 +125,7 @@ impl<'c> ResponseWriter<'c> {
         }
     }
 
-    /// Reports whether the client has reset the connection. A half-closed client still waits for the response.
+    /// Returns whether the client has reset the connection. A half-closed client still waits for the response.
     pub(crate) fn is_disconnected(&self) -> bool {
         match self {
             ResponseWriter::Http1(client) => client.writer.is_reset(),
@@ -143,7 +143,7 @@ impl<'c> ResponseWriter<'c> {
         }
     }
 
-    /// Reports whether the connection stays open after the response.
+    /// Returns whether the connection stays open after the response.
     pub(crate) fn keeps_alive(&self) -> bool {
         match self {
             ResponseWriter::Http1(client) => client.keep,

@@ -84,7 +84,7 @@ impl<'c> Http1Sink<'c> {
         Ok(())
     }
 
-    /// Reports whether bytes can be spliced: without chunked framing and without TLS.
+    /// Returns whether bytes can be spliced: without chunked framing and without TLS.
     pub(crate) fn is_plain(&self) -> bool {
         self.encoder.is_plain() && self.writer.as_tcp().is_some()
     }
@@ -101,7 +101,7 @@ impl<'c> Http1Sink<'c> {
 }
 
 impl Sink<'_> {
-    /// Reports whether part of the message was sent, so that it can't be retracted.
+    /// Returns whether part of the message was sent, so that it can't be retracted.
     pub(crate) fn has_left(&self) -> bool {
         match self {
             Sink::Http1(outgoing) => outgoing.left,

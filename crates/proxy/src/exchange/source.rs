@@ -193,7 +193,7 @@ impl Source<'_> {
         }
     }
 
-    /// Reports whether the body was read completely, so that the next message can follow on the connection.
+    /// Returns whether the body was read completely, so that the next message can follow on the connection.
     pub(crate) fn has_ended(&self) -> bool {
         match self {
             Source::Empty => true,

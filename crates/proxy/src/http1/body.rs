@@ -22,7 +22,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// Reports whether the body is known to be empty.
+    /// Returns whether the body is known to be empty.
     pub fn is_empty(self) -> bool {
         matches!(self, Framing::None | Framing::Length(0))
     }
@@ -145,12 +145,12 @@ impl BodyDecoder {
         }
     }
 
-    /// Reports whether the body is delimited by the end of the connection.
+    /// Returns whether the body is delimited by the end of the connection.
     pub fn ends_with_connection(&self) -> bool {
         matches!(self.state, DecoderState::UntilClose)
     }
 
-    /// Reports whether the body is complete.
+    /// Returns whether the body is complete.
     pub fn is_done(&self) -> bool {
         match &self.state {
             DecoderState::Done | DecoderState::Length(0) => true,

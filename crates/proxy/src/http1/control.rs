@@ -142,7 +142,7 @@ impl Control {
         Ok(())
     }
 
-    /// Reports whether the connection is persistent, in the order of RFC 9112 §9.3. Its exception for proxies concerns forward proxies: a gateway acts as an
+    /// Returns whether the connection is persistent, in the order of RFC 9112 §9.3. Its exception for proxies concerns forward proxies: a gateway acts as an
     /// origin server (RFC 9110 §3.7), so it honours `keep-alive` of HTTP/1.0 clients.
     pub(super) fn persists(&self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)

@@ -86,12 +86,12 @@ impl Encoder {
         }
     }
 
-    /// Reports whether the body is delimited by the end of the connection, so that the head needs `connection: close`.
+    /// Returns whether the body is delimited by the end of the connection, so that the head needs `connection: close`.
     pub fn closes(&self) -> bool {
         self.coding == Coding::Close
     }
 
-    /// Reports whether bytes of the body are sent without framing around them.
+    /// Returns whether bytes of the body are sent without framing around them.
     pub fn is_plain(&self) -> bool {
         matches!(self.coding, Coding::Length { .. } | Coding::Close)
     }

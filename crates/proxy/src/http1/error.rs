@@ -34,7 +34,7 @@ impl Error {
         }
     }
 
-    /// Reports whether the client is at fault, rather than a backend.
+    /// Returns whether the client is at fault, rather than a backend.
     pub fn is_client_fault(self) -> bool {
         matches!(self, Error::Client(_))
     }

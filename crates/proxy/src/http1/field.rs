@@ -79,7 +79,7 @@ impl KnownField {
         }
     }
 
-    /// Reports whether the field is specific to a connection (RFC 9110 §7.6.1) or framing, which is always generated.
+    /// Returns whether the field is specific to a connection (RFC 9110 §7.6.1) or framing, which is always generated.
     pub fn is_hop_by_hop(self) -> bool {
         matches!(
             self,
@@ -96,13 +96,13 @@ impl KnownField {
     }
 }
 
-/// Reports whether a field of this name is forwarded, over either version of HTTP: it is neither hop-by-hop, nor framing, nor Host.
+/// Returns whether a field of this name is forwarded, over either version of HTTP: it is neither hop-by-hop, nor framing, nor Host.
 pub(crate) fn is_forwarded(name: &[u8]) -> bool {
     let known = KnownField::of(name);
     !known.is_hop_by_hop() && known != KnownField::Host
 }
 
-/// Reports whether a field of this name may not be a trailer. RFC 9110 §6.5.1: "Many fields cannot be processed outside the header section because their
+/// Returns whether a field of this name may not be a trailer. RFC 9110 §6.5.1: "Many fields cannot be processed outside the header section because their
 /// evaluation is necessary prior to receiving the content, such as those that describe message framing, routing, authentication, request modifiers,
 /// response controls, or content format." Such trailers are dropped.
 pub(crate) fn is_forbidden_trailer(name: &[u8]) -> bool {
@@ -149,7 +149,7 @@ impl Field {
         self.known
     }
 
-    /// Reports whether the field is not forwarded: a hop-by-hop field, framing, or one listed in `Connection`.
+    /// Returns whether the field is not forwarded: a hop-by-hop field, framing, or one listed in `Connection`.
     pub fn is_hop_by_hop(&self) -> bool {
         self.connection_option || self.known.is_hop_by_hop()
     }
@@ -204,7 +204,7 @@ impl<'a> Fields<'a> {
         self.fields.len()
     }
 
-    /// Reports whether there are no fields.
+    /// Returns whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }

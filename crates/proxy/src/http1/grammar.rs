@@ -48,7 +48,7 @@ pub(super) static QUERY: [bool; 256] = table(b"-._~!$&'()*+,;=:@/%[]{}|^`?\\");
 /// RFC 3986 §3.2.2, "reg-name". The digits after "%" are checked separately.
 pub(super) static REG_NAME: [bool; 256] = table(b"-._~!$&'()*+,;=%");
 
-/// Reports whether all bytes are in the table. Processes eight at a time without a branch.
+/// Returns whether all bytes are in the table. Processes eight at a time without a branch.
 pub(super) fn all(bytes: &[u8], table: &[bool; 256]) -> bool {
     let of = |bytes: &[u8]| {
         bytes
@@ -59,7 +59,7 @@ pub(super) fn all(bytes: &[u8], table: &[bool; 256]) -> bool {
     eights.iter().all(|eight| of(eight)) && of(rest)
 }
 
-/// Reports whether this is a token (RFC 9110 §5.6.2), such as a method or a field name.
+/// Returns whether this is a token (RFC 9110 §5.6.2), such as a method or a field name.
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, &TOKEN)
 }

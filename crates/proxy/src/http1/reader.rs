@@ -219,7 +219,7 @@ impl BodyReader {
         self.decoder.skip(count);
     }
 
-    /// Reports whether events of the current message, or bytes of a WebSocket, are still expected.
+    /// Returns whether events of the current message, or bytes of a WebSocket, are still expected.
     pub fn is_open(&self) -> bool {
         matches!(
             self.state,
@@ -227,7 +227,7 @@ impl BodyReader {
         )
     }
 
-    /// Reports whether the next message may follow: none has started, or the current one has no bytes left (even if [`Event::End`] was not returned yet).
+    /// Returns whether the next message may follow: none has started, or the current one has no bytes left (even if [`Event::End`] was not returned yet).
     pub fn is_over(&self) -> bool {
         match self.state {
             ReaderState::Head | ReaderState::Idle => true,

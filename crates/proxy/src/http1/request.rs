@@ -212,12 +212,12 @@ impl RequestHead {
         self.framing
     }
 
-    /// Reports whether the client allows reuse of the connection.
+    /// Returns whether the client allows reuse of the connection.
     pub fn keep_alive(&self) -> bool {
         self.control.persists(self.version)
     }
 
-    /// Reports whether the client waits for 100 (Continue) before it sends the body. RFC 9110 §10.1.1: "A server that receives a 100-continue expectation in an
+    /// Returns whether the client waits for 100 (Continue) before it sends the body. RFC 9110 §10.1.1: "A server that receives a 100-continue expectation in an
     /// HTTP/1.0 request MUST ignore that expectation". Without a body it is ignored, too.
     pub fn expects_continue(&self) -> bool {
         self.control.expect == Expect::Continue
@@ -225,7 +225,7 @@ impl RequestHead {
             && !self.framing.is_empty()
     }
 
-    /// Reports whether the client accepts trailers (`TE: trailers`).
+    /// Returns whether the client accepts trailers (`TE: trailers`).
     pub fn takes_trailers(&self) -> bool {
         self.control.te_trailers
     }
@@ -367,7 +367,7 @@ impl<'a> RequestView<'a> {
         }
     }
 
-    /// Reports whether this is a valid opening handshake of a WebSocket (RFC 6455 §4.2.1). Other upgrades are not forwarded.
+    /// Returns whether this is a valid opening handshake of a WebSocket (RFC 6455 §4.2.1). Other upgrades are not forwarded.
     pub fn opens_websocket(&self) -> bool {
         self.head.opens_websocket(self.head.method.get(self.bytes))
     }

@@ -195,12 +195,12 @@ impl ResponseHead {
         self.status
     }
 
-    /// Reports whether this is an interim response: 1xx except 101.
+    /// Returns whether this is an interim response: 1xx except 101.
     pub fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }
 
-    /// Reports whether the response upgrades the connection to a WebSocket.
+    /// Returns whether the response upgrades the connection to a WebSocket.
     pub fn is_switch(&self) -> bool {
         self.status == 101
     }
@@ -215,7 +215,7 @@ impl ResponseHead {
         self.control.length
     }
 
-    /// Reports whether the connection can be reused after this response.
+    /// Returns whether the connection can be reused after this response.
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }

@@ -107,12 +107,12 @@ fn scheme(target: &[u8]) -> Option<usize> {
         .map(<[u8]>::len)
 }
 
-/// Reports whether this is a valid path that begins with `/`.
+/// Returns whether this is a valid path that begins with `/`.
 pub(crate) fn is_path(path: &[u8]) -> bool {
     path.first() == Some(&b'/') && all(path, &PATH)
 }
 
-/// Reports whether this is a valid query (without `?`).
+/// Returns whether this is a valid query (without `?`).
 pub(crate) fn is_query(query: &[u8]) -> bool {
     all(query, &QUERY)
 }
@@ -128,7 +128,7 @@ fn path_and_query(bytes: &[u8], start: usize) -> Result<(Span, Option<Span>), Me
     Ok((Span::new(start, start + length), query))
 }
 
-/// Reports whether this is `uri-host [ ":" port ]` (RFC 9110 §7.2) with a non-empty host and without userinfo.
+/// Returns whether this is `uri-host [ ":" port ]` (RFC 9110 §7.2) with a non-empty host and without userinfo.
 pub(crate) fn is_authority(authority: &[u8]) -> bool {
     if let Some(literal) = authority.strip_prefix(b"[") {
         let Some(end) = literal.iter().position(|byte| *byte == b']') else {

@@ -87,7 +87,7 @@ impl DeadlineTimer {
     }
 }
 
-/// Reports whether the task is registered already, and registers it if not.
+/// Returns whether the task is registered already, and registers it if not.
 fn is_registered(waker: &mut Option<Waker>, cx: &Context<'_>) -> bool {
     match waker {
         Some(waker) if waker.will_wake(cx.waker()) => true,

@@ -51,7 +51,7 @@ impl TrailerInspector {
     }
 }
 
-/// Reports whether a field block (RFC 7541 §6) begins with a regular field; `None` if more bytes are needed.
+/// Returns whether a field block (RFC 7541 §6) begins with a regular field; `None` if more bytes are needed.
 fn is_regular(mut block: &[u8]) -> Option<bool> {
     loop {
         let (first, rest) = block.split_first()?;

@@ -281,7 +281,7 @@ fn families<'w, K: Eq + Hash + Clone + Ord + 'w, S: Default + 'w>(
     text.add_table(table, &objects);
 }
 
-/// Reports whether a frontend is that of a mesh parent which clients reach without routes.
+/// Returns whether a frontend is that of a mesh parent which clients reach without routes.
 fn is_mesh_parent(id: &FrontendId, tables: &Tables) -> bool {
     match id {
         FrontendId::Mesh {

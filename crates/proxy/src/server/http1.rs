@@ -414,7 +414,7 @@ impl Requests {
     }
 }
 
-/// Reports whether a first line resembles HTTP/1. Clients of other protocols, such as HTTP/2 with a malformed preface, would not understand a response.
+/// Returns whether a first line resembles HTTP/1. Clients of other protocols, such as HTTP/2 with a malformed preface, would not understand a response.
 fn is_http(bytes: &[u8]) -> bool {
     let line = bytes
         .split(|byte| *byte == b'\r')

@@ -66,7 +66,7 @@ async fn a_stream_refused_by_a_goaway_is_retried_on_another_connection() {
     task.abort();
 }
 
-/// Reports whether the bytes of a client contain a HEADERS frame.
+/// Returns whether the bytes of a client contain a HEADERS frame.
 fn has_headers(bytes: &[u8]) -> bool {
     let mut at = 24;
     while let Some(head) = bytes.get(at..at + 9) {

@@ -351,7 +351,7 @@ pub fn send_and_read(address: SocketAddr, what: &[u8]) -> String {
     received
 }
 
-/// Reports whether a connection ends, with or without a reset, before any data arrives.
+/// Returns whether a connection ends, with or without a reset, before any data arrives.
 pub fn is_refused(mut stream: TcpStream) -> bool {
     let mut byte = [0];
     match stream.read(&mut byte) {

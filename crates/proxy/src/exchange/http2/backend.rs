@@ -56,7 +56,7 @@ impl Http2Stream {
         }
     }
 
-    /// Reports whether the connection has served a request before.
+    /// Returns whether the connection has served a request before.
     pub(crate) fn is_reused(&self) -> bool {
         self.lease.is_reused()
     }
@@ -231,7 +231,7 @@ impl Http2Response {
         }
     }
 
-    /// Reports whether the response opens the WebSocket.
+    /// Returns whether the response opens the WebSocket.
     pub(crate) fn is_switch(&self) -> bool {
         self.websocket && self.status.is_success()
     }
