@@ -256,7 +256,7 @@ impl<'r> Forward<'r> {
         }
     }
 
-    /// Reports whether a filter sets, adds or removes a request header field that an origin may confuse with one of this name.
+    /// Returns whether a filter sets, adds or removes a request header field that an origin may confuse with one of this name.
     pub fn edits_request_field(&self, name: &[u8]) -> bool {
         self.filters
             .is_some_and(|filters| filters.edited.contains(name))

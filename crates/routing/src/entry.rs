@@ -79,7 +79,7 @@ impl MatchEntry {
         self.matches.get(self.position)
     }
 
-    /// Reports whether a request with a matching host and path satisfies the other conditions. The first one that it does not satisfy is recorded.
+    /// Returns whether a request with a matching host and path satisfies the other conditions. The first one that it does not satisfy is recorded.
     pub(crate) fn admits<R: Request, T: MissRecorder>(
         &self,
         context: &MatchContext<'_, R>,
@@ -215,7 +215,7 @@ fn grpc_admits(
     true
 }
 
-/// Reports whether a header satisfies a predicate. If it is sent on several lines, one of them has to, or all values joined by `,`, which RFC 9110 §5.3
+/// Returns whether a header satisfies a predicate. If it is sent on several lines, one of them has to, or all values joined by `,`, which RFC 9110 §5.3
 /// defines as equivalent. A value that is not UTF-8 matches no regular expression.
 fn header_admits<R: Request>(predicate: &ValuePredicate<Expression>, request: &R) -> bool {
     let holds = |value: &[u8]| match &predicate.value {

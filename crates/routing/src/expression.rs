@@ -30,7 +30,7 @@ impl Expression {
         self.pattern.as_str()
     }
 
-    /// Reports whether the expression matches the whole value.
+    /// Returns whether the expression matches the whole value.
     pub fn is_match(&self, value: &str) -> bool {
         self.regex
             .as_ref()
@@ -63,7 +63,7 @@ pub(crate) fn compile_matches(rule: &BoundRule) -> Arc<[CompiledMatch]> {
         .collect()
 }
 
-/// Reports whether a value that is present satisfies a predicate.
+/// Returns whether a value that is present satisfies a predicate.
 pub(crate) fn satisfies(predicate: &StringPredicate<Expression>, value: &str) -> bool {
     match predicate {
         StringPredicate::Exact(wanted) => **wanted == *value,

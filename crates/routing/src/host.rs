@@ -95,7 +95,7 @@ fn slot(entry: &MatchEntry) -> Slot<'_> {
     }
 }
 
-/// Reports whether two entries of the same rank share a slot, so that one replaces the other.
+/// Returns whether two entries of the same rank share a slot, so that one replaces the other.
 pub(crate) fn same_slot(a: &MatchEntry, b: &MatchEntry) -> bool {
     match (slot(a), slot(b)) {
         (Slot::Exact(a), Slot::Exact(b)) => a == b,
@@ -241,7 +241,7 @@ impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
         }
     }
 
-    /// Reports whether the best entry so far outranks all entries of this path rank.
+    /// Returns whether the best entry so far outranks all entries of this path rank.
     fn is_beaten(&self, rank: PathRank) -> bool {
         self.best.is_some_and(|(_, best)| best < rank)
     }

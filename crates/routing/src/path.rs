@@ -155,7 +155,7 @@ pub(crate) fn prefix_segments(prefix: &str) -> impl Iterator<Item = &str> {
         .flat_map(|rest| rest.split('/'))
 }
 
-/// Reports whether a prefix matches a path, by whole segments.
+/// Returns whether a prefix matches a path, by whole segments.
 pub(crate) fn has_prefix(path: &str, prefix: &str) -> bool {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
     path.strip_prefix(prefix)

@@ -158,7 +158,7 @@ const REGISTERED_METHODS: [&str; 40] = [
     "VERSION-CONTROL",
 ];
 
-/// Reports whether a method differs from a registered one only in case; such a request gets 400. RFC 9110 §9.1: "The method token is case-sensitive", but
+/// Returns whether a method differs from a registered one only in case; such a request gets 400. RFC 9110 §9.1: "The method token is case-sensitive", but
 /// some origins treat `delete` as DELETE, which rules for DELETE do not match, or respond to `head` without a body.
 pub fn is_method_in_another_case(method: &str) -> bool {
     let mut registered = REGISTERED_METHODS.iter();
@@ -166,7 +166,7 @@ pub fn is_method_in_another_case(method: &str) -> bool {
         && registered.any(|other| method.eq_ignore_ascii_case(other))
 }
 
-/// Reports whether the first bytes of a connection look like an HTTP request: a method and a space.
+/// Returns whether the first bytes of a connection look like an HTTP request: a method and a space.
 pub fn is_http(bytes: &[u8]) -> bool {
     let method = bytes.iter().position(|byte| *byte == b' ');
     method

@@ -224,7 +224,7 @@ fn by_expression(expression: &Expression, prefix: &str) -> Option<Extent> {
         .then_some(Extent::Partly)
 }
 
-/// Reports whether an expression certainly matches a path and everything below: it is literal text that the path begins with, followed by `.*`.
+/// Returns whether an expression certainly matches a path and everything below: it is literal text that the path begins with, followed by `.*`.
 fn takes_all_below(regex: &Expression, prefix: &str) -> bool {
     let text = regex.as_str();
     let text = text.strip_prefix('^').unwrap_or(text);
@@ -233,7 +233,7 @@ fn takes_all_below(regex: &Expression, prefix: &str) -> bool {
         .is_some_and(|start| is_plain(start) && prefix.starts_with(start))
 }
 
-/// Reports whether an expression matches only its own text.
+/// Returns whether an expression matches only its own text.
 fn is_plain(expression: &str) -> bool {
     expression
         .bytes()
@@ -331,7 +331,7 @@ fn shadow(winner: &MatchEntry, loser: &MatchEntry, extent: Extent) -> Shadow {
     }
 }
 
-/// Reports whether two entries of a slot have the same path. Different expressions share a slot.
+/// Returns whether two entries of a slot have the same path. Different expressions share a slot.
 fn same_path(a: &MatchEntry, b: &MatchEntry) -> bool {
     match (a.matched().map(|a| &a.path), b.matched().map(|b| &b.path)) {
         (Some(PathPredicate::Regex(a)), Some(PathPredicate::Regex(b))) => a.as_str() == b.as_str(),
@@ -339,7 +339,7 @@ fn same_path(a: &MatchEntry, b: &MatchEntry) -> bool {
     }
 }
 
-/// Reports whether every request that satisfies the conditions of `narrow` besides the path also satisfies those of `wide`.
+/// Returns whether every request that satisfies the conditions of `narrow` besides the path also satisfies those of `wide`.
 fn covers(wide: &MatchEntry, narrow: &MatchEntry) -> bool {
     let (Some(wide), Some(narrow)) = (wide.matched(), narrow.matched()) else {
         return wide.matched().is_none();
@@ -357,7 +357,7 @@ fn covers(wide: &MatchEntry, narrow: &MatchEntry) -> bool {
         && all_implied(&wide.query, &narrow.query)
 }
 
-/// Reports whether the predicates of `narrow` imply those of `wide`.
+/// Returns whether the predicates of `narrow` imply those of `wide`.
 fn all_implied(wide: &[ValuePredicate<Expression>], narrow: &[ValuePredicate<Expression>]) -> bool {
     wide.iter().all(|wide| {
         narrow.iter().any(|narrow| {
@@ -385,7 +385,7 @@ fn implied(
     }
 }
 
-/// Reports whether some request certainly satisfies both. Different expressions may exclude each other and count as disjoint, as do different values of a query
+/// Returns whether some request certainly satisfies both. Different expressions may exclude each other and count as disjoint, as do different values of a query
 /// parameter or header. (A header could have both values on separate lines, but that is not the intent of either rule.)
 fn overlaps(a: &MatchEntry, b: &MatchEntry) -> bool {
     let (Some(a), Some(b)) = (a.matched(), b.matched()) else {

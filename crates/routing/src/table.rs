@@ -170,12 +170,12 @@ impl FrontendTable {
         all
     }
 
-    /// Reports whether there are no routes.
+    /// Returns whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()
     }
 
-    /// Reports whether there are no entries, which is the case if there are no routes.
+    /// Returns whether there are no entries, which is the case if there are no routes.
     pub fn is_bare(&self) -> bool {
         self.hosts.is_empty()
     }

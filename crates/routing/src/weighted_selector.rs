@@ -109,7 +109,7 @@ impl WeightedSelector {
         }
     }
 
-    /// Reports whether the next request is selected by a [`fraction`](Self::fraction).
+    /// Returns whether the next request is selected by a [`fraction`](Self::fraction).
     pub fn is_selected(&self) -> bool {
         self.next() == Some(1)
     }

@@ -158,7 +158,7 @@ fn refusals(refused: RefusedCandidate) -> Vec<Candidate> {
         .collect()
 }
 
-/// Reports whether two ranks are of the same match of the same rule.
+/// Returns whether two ranks are of the same match of the same rule.
 fn same(a: &Rank, b: &Rank) -> bool {
     (a.rule, a.matched) == (b.rule, b.matched) && a.route == b.route
 }

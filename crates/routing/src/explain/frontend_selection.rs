@@ -169,7 +169,7 @@ fn at_workload<'t>(directory: &'t Directory, query: &Query) -> Option<SelectedFr
     })
 }
 
-/// Reports whether a listener of this protocol accepts the scheme. A TCP listener accepts all streams.
+/// Returns whether a listener of this protocol accepts the scheme. A TCP listener accepts all streams.
 fn fits(scheme: Scheme, protocol: Protocol) -> bool {
     match scheme {
         Scheme::Http => matches!(protocol, Protocol::Http | Protocol::Tcp),

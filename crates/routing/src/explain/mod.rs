@@ -144,7 +144,7 @@ impl Explanation {
         }
     }
 
-    /// Reports whether every backend with a share of the traffic returns an error.
+    /// Returns whether every backend with a share of the traffic returns an error.
     pub fn fails(&self) -> bool {
         let mut used = self
             .backends
@@ -184,7 +184,7 @@ fn destination(table: &FrontendTable) -> BackendId {
     }
 }
 
-/// Reports whether a frontend forwards streams rather than requests.
+/// Returns whether a frontend forwards streams rather than requests.
 fn carries_streams(table: &FrontendTable) -> bool {
     let frontend = table.frontend();
     match (&frontend.id, frontend.kind) {

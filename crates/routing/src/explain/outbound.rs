@@ -63,7 +63,7 @@ fn matches(query: &Query, outbound: &Outbound) -> bool {
     has_port && names(outbound).contains(&target.host)
 }
 
-/// Reports whether a URL refers to an unresolved outbound, by address and port or by the destination's name.
+/// Returns whether a URL refers to an unresolved outbound, by address and port or by the destination's name.
 fn is_named(query: &Query, outbound: &UnresolvedOutbound) -> bool {
     let target = &query.target;
     match target.host.parse::<IpAddr>() {

@@ -71,7 +71,7 @@ impl Scheme {
         }
     }
 
-    /// Reports whether the traffic consists of HTTP requests.
+    /// Returns whether the traffic consists of HTTP requests.
     pub fn is_http(self) -> bool {
         matches!(self, Scheme::Http | Scheme::Https | Scheme::Grpc)
     }
@@ -213,7 +213,7 @@ impl Query {
         }
     }
 
-    /// Reports whether there is a header with this name.
+    /// Returns whether there is a header with this name.
     pub(crate) fn has_header(&self, name: &str) -> bool {
         let mut names = self.headers.iter().map(|(name, _)| name);
         names.any(|other| other.eq_ignore_ascii_case(name))
@@ -257,7 +257,7 @@ impl Query {
         (self.paths == PathPolicy::Strict).then(|| ambiguity.to_string())
     }
 
-    /// Reports whether this is a gRPC call.
+    /// Returns whether this is a gRPC call.
     pub fn is_grpc(&self) -> bool {
         self.target.scheme == Scheme::Grpc
             || self.target.scheme.is_http()

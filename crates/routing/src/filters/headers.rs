@@ -63,12 +63,12 @@ impl EditedNames {
         EditedNames(names)
     }
 
-    /// Reports whether a filter sets, adds or removes a field that an origin may confuse with this one.
+    /// Returns whether a filter sets, adds or removes a field that an origin may confuse with this one.
     pub fn contains(&self, name: &[u8]) -> bool {
         self.0.iter().any(|(known, _)| reads_as(name, known))
     }
 
-    /// Reports whether a filter sets or removes a field that an origin may confuse with this one.
+    /// Returns whether a filter sets or removes a field that an origin may confuse with this one.
     fn replaces(&self, name: &[u8]) -> bool {
         let mut names = self.0.iter();
         names.any(|(known, replaced)| *replaced && reads_as(name, known))
@@ -90,7 +90,7 @@ const OWN_NAMES: [&str; 11] = [
     "x-request-id",
 ];
 
-/// Reports whether a name equals `known` for an origin that treats `_` as `-`. `known` is in lower case and has no `_`.
+/// Returns whether a name equals `known` for an origin that treats `_` as `-`. `known` is in lower case and has no `_`.
 pub fn reads_as(name: &[u8], known: &str) -> bool {
     let same = |(byte, known): (&u8, &u8)| match byte {
         b'_' => *known == b'-',

@@ -152,7 +152,7 @@ impl ForwardFilters {
         self.edited = EditedNames::of(&self.request);
     }
 
-    /// Reports whether requests are forwarded without changes.
+    /// Returns whether requests are forwarded without changes.
     pub fn keeps_request(&self) -> bool {
         self.request.is_empty() && self.path.is_none()
     }
