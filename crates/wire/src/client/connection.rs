@@ -27,7 +27,7 @@ pub struct ControlPlaneUrl {
 }
 
 impl ControlPlaneUrl {
-    /// Reports whether the connection uses TLS.
+    /// Returns whether the connection uses TLS.
     pub fn has_tls(&self) -> bool {
         self.has_tls
     }

@@ -142,7 +142,7 @@ impl Replica {
         self.held.len()
     }
 
-    /// Reports whether nothing was received.
+    /// Returns whether nothing was received.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -162,7 +162,7 @@ impl Replica {
             .collect()
     }
 
-    /// Reports whether nothing was received since the last commit.
+    /// Returns whether nothing was received since the last commit.
     pub fn is_committed(&self) -> bool {
         self.staged.is_empty() && !self.has_new_removals
     }

@@ -122,7 +122,7 @@ impl Aggregate {
         own
     }
 
-    /// Reports whether there are reports of disconnected proxies that are still valid.
+    /// Returns whether there are reports of disconnected proxies that are still valid.
     pub fn has_lost(&self) -> bool {
         self.proxies.values().any(|reports| reports.lost.is_some())
     }
@@ -140,7 +140,7 @@ impl Aggregate {
         taken.for_each(|reports| reports.stage = Stage::Applied);
     }
 
-    /// Reports whether all reports of a proxy are in effect.
+    /// Returns whether all reports of a proxy are in effect.
     pub fn is_applied(&self, proxy: &str) -> bool {
         let reports = self.proxies.get(proxy);
         reports.is_some_and(|reports| reports.stage == Stage::Applied)

@@ -108,7 +108,7 @@ impl ResourceScope {
         }
     }
 
-    /// Reports whether a resource is in the set.
+    /// Returns whether a resource is in the set.
     pub fn contains(&self, id: SlotId) -> bool {
         self.members.get(&id).is_some_and(|member| member.count > 0)
     }

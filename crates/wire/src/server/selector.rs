@@ -67,12 +67,12 @@ impl Subscription {
         }
     }
 
-    /// Reports whether the subscription can't match any resource.
+    /// Returns whether the subscription can't match any resource.
     pub fn is_empty(&self) -> bool {
         matches!(self, Subscription::Selected(selectors) if selectors.is_empty())
     }
 
-    /// Reports whether a selector matches the resource itself.
+    /// Returns whether a selector matches the resource itself.
     pub fn selects(&self, root: &Root) -> bool {
         match self {
             Subscription::Everything => true,

@@ -203,7 +203,7 @@ impl Server {
         self.reports().record_applied();
     }
 
-    /// Reports whether there are reports of disconnected proxies, which expire after a while.
+    /// Returns whether there are reports of disconnected proxies, which expire after a while.
     pub fn has_expiring_reports(&self) -> bool {
         self.reports().has_lost()
     }
@@ -317,7 +317,7 @@ impl Server {
     }
 }
 
-/// Reports whether a proxy with this subscription may report a change.
+/// Returns whether a proxy with this subscription may report a change.
 fn is_allowed(allowed: &Subscription, change: &Change) -> bool {
     match (allowed, change) {
         (Subscription::Everything, _) => true,

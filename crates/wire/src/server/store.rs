@@ -547,7 +547,7 @@ impl Store {
         }
     }
 
-    /// Reports whether followers of a log receive an existing resource.
+    /// Returns whether followers of a log receive an existing resource.
     fn is_sent(&self, log: LogId, id: SlotId) -> bool {
         let in_scope = match log {
             LogId::Everything => true,
@@ -675,7 +675,7 @@ impl Store {
         }
     }
 
-    /// Reports whether there is something to send to a proxy.
+    /// Returns whether there is something to send to a proxy.
     pub fn has_news(&self, proxy: ProxyId) -> bool {
         self.proxies.get(&proxy).is_some_and(|progress| {
             let (log, _) = self.log(progress.log);
