@@ -90,7 +90,7 @@ def rates(cases, contestants, windows, seconds, tools, backend, log):
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     log(f"{case.name}: {one.name}: {error}")
                     continue
-                # The first window is for warming up.
+                # The first window is a warm-up.
                 if number:
                     results[case.name][one.name].append({
                         "rate": work * case.scale / window.seconds,
@@ -103,7 +103,7 @@ def rates(cases, contestants, windows, seconds, tools, backend, log):
 
 
 def settled_kib(pid):
-    """Returns the resident memory once it has not shrunk for two seconds: what a proxy keeps for a while after a request does not belong to an idle connection."""
+    """Returns the resident memory once it has not shrunk for two seconds, because memory that a proxy frees some time after a request does not belong to an idle connection."""
     least, since = resident_kib(pid), time.monotonic()
     end = since + 15
     while time.monotonic() < min(since + 2, end):
@@ -219,7 +219,7 @@ def propagation(contestants, repetitions, log):
 
 
 class Churn(threading.Thread):
-    """Changes endpoints at a fixed rate until it is stopped. With a folder that is not watched, it causes the same load and changes nothing."""
+    """Changes endpoints at a fixed rate until stopped. In a folder that is not watched, it causes the same load without changing the configuration."""
 
     def __init__(self, contestant, folder, rate, services):
         super().__init__(daemon=True)
@@ -261,7 +261,7 @@ def churn(contestants, windows, seconds, tools, backend, log):
             with Window(one.process.pid, backend) as window:
                 work, _ = run(one, seconds, tools)
             changes.stop()
-            # The first window of each kind is for warming up.
+            # The first window of each kind is a warm-up.
             if number > 1:
                 measured[kind].append((work / window.seconds, work / window.cpu, changes.done / window.seconds))
         median = lambda kind, at: statistics.median(row[at] for row in measured[kind])

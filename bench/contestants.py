@@ -87,7 +87,7 @@ class Contestant:
             self.process = None
 
     def write(self, name, text):
-        """Writes a file atomically, because the proxy may be reading it."""
+        """Replaces a file atomically, because the proxy may be reading it."""
         temporary = self.folder / f".{name}.new"
         temporary.write_text(text)
         temporary.rename(self.folder / name)

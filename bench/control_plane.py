@@ -20,7 +20,7 @@ def address_of(gateway):
 
 
 def write(path, items):
-    """Writes a file in one step, as editors do."""
+    """Replaces a file atomically, as editors do."""
     temporary = path.parent.parent / f".{path.name}.new"
     temporary.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     temporary.rename(path)
@@ -41,7 +41,7 @@ def weighted_route(number, gateways, weight=90):
 
 
 def probe_route(version):
-    """A route whose answer shows which version is in effect. It needs no backend."""
+    """A route whose redirect shows which version is in effect. It needs no backend."""
     redirect = {"type": "RequestRedirect", "requestRedirect": {"path": {"type": "ReplaceFullPath", "replaceFullPath": f"/version-{version}"}}}
     return route("probe", 0, {"matches": [{"path": {"type": "PathPrefix", "value": "/probe"}}], "filters": [redirect]})
 
@@ -93,7 +93,7 @@ class Process:
 
     def check(self):
         if self.process.poll() is not None:
-            raise RuntimeError(f"{self.process.args[:2]} has ended: {self.log.read_text()[-2000:]}")
+            raise RuntimeError(f"{self.process.args[:2]} has exited: {self.log.read_text()[-2000:]}")
 
     def kill(self):
         self.process.kill()
@@ -120,7 +120,7 @@ class Process:
 
 
 def ask(address, path):
-    """Returns status and body of an admin page; None if nothing answers."""
+    """Returns the status and body of an admin page, or None if no server answers."""
     host, port = address.split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=30)
     try:
@@ -164,7 +164,7 @@ class Controller(Process):
         return sum(proxy["bytesSent"] for proxy in self.proxies())
 
     def wait_in_sync(self, count, seconds):
-        """Waits until so many proxies are connected and none lags."""
+        """Waits until `count` proxies are connected and none lags."""
         def in_sync():
             proxies = self.proxies()
             return len(proxies) == count and all(proxy["lagSeconds"] is None for proxy in proxies)
@@ -191,7 +191,7 @@ class Proxy(Process):
 
 
 class Probe:
-    """Sends requests over one connection until the answer shows a version."""
+    """Sends requests over one connection until a response shows the expected version."""
 
     REQUEST = b"GET /probe HTTP/1.1\r\nHost: bench.example\r\n\r\n"
 
@@ -243,11 +243,11 @@ class Simulation(Process):
         self.process.stdin.flush()
 
     def arm(self, count):
-        """Starts to count proxies that apply a commit."""
+        """Starts counting the proxies that apply a commit."""
         self.send(f"await {count}")
         self.read("armed")
 
     def applied(self):
-        """Waits until as many as wanted have; returns times in nanoseconds since the Unix epoch."""
+        """Waits until the number of proxies given to `arm` have applied it. Returns the times of the first and last, in nanoseconds since the Unix epoch."""
         message = self.read("applied")
         return message["first"], message["last"]
