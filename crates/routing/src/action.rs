@@ -54,7 +54,7 @@ pub enum ReplyKind {
     Direct,
 }
 
-/// Forwarding of a request to a backend, with the edits of the request and of the response.
+/// Forwards a request to a backend, with edits of the request and of the response.
 #[derive(Debug)]
 pub struct Forward<'r> {
     /// Index of the backend in the rule.

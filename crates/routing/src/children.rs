@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Map;
 use crate::host::PathNode;
 
-/// Maximum length of the list. Searching it is as fast as hashing, and a map takes ten times the memory.
+/// Maximum length of the list. Up to this length, searching is as fast as hashing, and a map would take ten times the memory.
 const MAX_LIST: usize = 4;
 
 /// The children of a node.

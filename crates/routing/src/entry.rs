@@ -32,7 +32,7 @@ pub struct MatchEntry {
     matches: Arc<[CompiledMatch]>,
     /// Index into `matches`.
     position: usize,
-    /// The match has no conditions besides host and path, so lookups need not read it.
+    /// True if the match has no conditions besides host and path, so that lookups need not read it.
     plain: bool,
 }
 
@@ -79,7 +79,7 @@ impl MatchEntry {
         self.matches.get(self.position)
     }
 
-    /// Returns whether a request with a matching host and path satisfies the other conditions. The first one that it does not satisfy is recorded.
+    /// Returns whether a request with a matching host and path satisfies the other conditions. Records the first condition that it does not satisfy.
     pub(crate) fn admits<R: Request, T: MissRecorder>(
         &self,
         context: &MatchContext<'_, R>,
@@ -215,8 +215,8 @@ fn grpc_admits(
     true
 }
 
-/// Returns whether a header satisfies a predicate. If it is sent on several lines, one of them has to, or all values joined by `,`, which RFC 9110 §5.3
-/// defines as equivalent. A value that is not UTF-8 matches no regular expression.
+/// Returns whether a header satisfies a predicate. If the header has several lines, one of them has to satisfy it, or all values joined by `,`, which RFC 9110
+/// §5.3 defines as equivalent. A value that is not UTF-8 matches no regular expression.
 fn header_admits<R: Request>(predicate: &ValuePredicate<Expression>, request: &R) -> bool {
     let holds = |value: &[u8]| match &predicate.value {
         StringPredicate::Exact(wanted) => wanted.as_bytes() == value,

@@ -48,7 +48,7 @@ pub(crate) struct Expressions(Option<RegexSet>);
 /// Maximum size of the automaton, in bytes. If it is exceeded, expressions are tried one by one.
 const MAX_AUTOMATON_BYTES: usize = 4 * 1024 * 1024;
 
-/// Number of expressions up to which trying each is as fast as an automaton.
+/// Number of expressions up to which matching each separately is as fast as an automaton.
 const AUTOMATON_THRESHOLD: usize = 2;
 
 impl CompileChunk for Expressions {

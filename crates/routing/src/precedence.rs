@@ -159,7 +159,7 @@ pub struct Rank {
     pub route: ObjectKey,
     /// "the first matching rule (in list order)".
     pub rule: usize,
-    /// All matches of a rule have the same effect; the first one is reported.
+    /// Index of the match. All matches of a rule have the same effect; the first one is reported.
     pub matched: usize,
 }
 

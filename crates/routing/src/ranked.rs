@@ -23,7 +23,7 @@ impl CompileChunk for () {
 /// Entries in order of precedence.
 #[derive(Debug)]
 pub(crate) enum Ranked<C = ()> {
-    /// The common case, without the indirection of a chunk.
+    /// A single entry, which is the common case, without the indirection of a chunk.
     One(Arc<MatchEntry>),
     Chunks(Vec<Arc<Chunk<C>>>),
 }

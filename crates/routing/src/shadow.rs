@@ -1,8 +1,8 @@
 //! Detection of shadowed rules: rules that get none or only some of the requests that they match, because others take precedence.
 //!
-//! Only certain cases are reported. Entries are compared if one can get the other's requests: at the same path; with the regular expressions of the same host;
-//! at or above it under a hostname that is tried first for every request. Their ranks decide which one wins. The cost is proportional to the tree and not
-//! quadratic in the number of routes.
+//! Only certain cases are reported. Two entries are compared if one can receive the other's requests: entries at the same path; an entry and the regular
+//! expressions of the same host; an entry and those at or above its path under a hostname that is tried first for every request. Their ranks decide which one
+//! wins. The cost is proportional to the tree and not quadratic in the number of routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct Shadow {
 pub enum Extent {
     /// All of them.
     Fully,
-    /// Some of them, where only age, name or order decides, or an expression takes precedence over a prefix.
+    /// Some of them. Reported only if age, name or order decides, or if an expression takes precedence over a prefix.
     Partly,
 }
 
@@ -60,7 +60,8 @@ const MAX_COMPARED: usize = 64;
 
 /// Returns the shadowed matches of a frontend's rules, ordered by route, rule and match; each with the winner of highest precedence.
 ///
-/// A match of a route with several hostnames is reported if it is shadowed under one of them, and as fully shadowed only if it is under all of them.
+/// A match of a route with several hostnames is reported if it is shadowed under one of them, and as fully shadowed only if it is fully shadowed under all of
+/// them.
 pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
     let mut found = Vec::new();
     for host in table.hosts.values() {

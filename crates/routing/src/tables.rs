@@ -86,7 +86,7 @@ struct PortKey {
 /// The listeners of one port of a Gateway.
 #[derive(Clone, Debug, Default)]
 pub struct PortTable {
-    /// By hostname. The binder accepts one listener for each; of several, the first by name is used.
+    /// Listeners by hostname. The binder accepts one for each hostname; if there are several, the first by name is used.
     listeners: HostMap<OrdMap<FrontendId, Arc<FrontendTable>>>,
 }
 
@@ -230,7 +230,7 @@ impl Tables {
             }
         }
         for edit in edits.values_mut() {
-            // They are kept, and most routes have one of each.
+            // Routes are kept for long, and most have one rule and one frontend.
             edit.state.frontends.shrink_to_fit();
             edit.state.rules.shrink_to_fit();
             if edit.recompile {
@@ -451,8 +451,8 @@ impl Tables {
         self.ports.get(&key)?.listener(None)
     }
 
-    /// Returns the table for a client's calls to a port of a mesh parent: that of Kuma policies for its Pod, otherwise that of its namespace, otherwise that of all
-    /// clients.
+    /// Returns the table for a client's calls to a port of a mesh parent: that of Kuma policies for its Pod, otherwise that of its namespace, otherwise that of
+    /// all clients.
     ///
     /// `None` if no routes apply; the call goes to the parent's own endpoints.
     pub fn mesh(

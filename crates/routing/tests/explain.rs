@@ -194,7 +194,7 @@ fn a_forward_is_told_whole() {
     small["x-share"] = "small".into();
     let wanted = json!({
         "frontend": {"kind": "Gateway", "namespace": "infra", "name": "edge", "section": "http", "port": 80},
-        "why": "listener http of Gateway infra/edge on port 80: it serves every host, and no listener of the port names `shop.example`",
+        "why": "listener http of Gateway infra/edge on port 80: it serves all hosts, and no listener on the port has a hostname for `shop.example`",
         "outcome": "forward",
         "rule": {"kind": "HTTPRoute", "namespace": "infra", "name": "r", "rule": 0, "ruleName": "canary", "match": 1},
         "request": {"method": "GET", "url": "http://inner.example/v1/x?q=1", "headers": headers},
@@ -267,7 +267,7 @@ fn every_candidate_says_the_first_criterion_that_it_lost_on() {
         (
             "c-host-none",
             "host",
-            "host: infra/winner has a hostname for it, this one has none",
+            "host: infra/winner has a hostname that matches, this one has none",
         ),
         ("d-path", "path", "path: wanted `/q` or below, got `/p`"),
         (
@@ -278,7 +278,7 @@ fn every_candidate_says_the_first_criterion_that_it_lost_on() {
         (
             "f-regex",
             "path",
-            "path: wanted all of it to match `/[0-9]+`, got `/p`",
+            "path: wanted a full match of `/[0-9]+`, got `/p`",
         ),
         ("g-method", "method", "method: wanted `PUT`, got `GET`"),
         (
@@ -716,7 +716,7 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
     assert_eq!(told["rule"]["name"], "consumer");
     let wanted = json!([
         {"kind": "HTTPRoute", "namespace": "infra", "name": "producer", "rule": 0, "match": 0,
-         "lostOn": "scope", "detail": "it governs the calls of every client"},
+         "lostOn": "scope", "detail": "it applies to calls of every client"},
         {"kind": "TCPRoute", "namespace": "shop", "name": "bytes", "rule": 0, "match": 0, "lostOn": "kind", "detail": "an HTTPRoute governs this port"},
     ]);
     assert_eq!(told["candidates"], wanted);
@@ -783,9 +783,6 @@ fn a_listener_that_is_asked_for_and_does_not_get_the_request_is_named() {
     };
     assert!(why("a", "http://b.com/").ends_with("; listener a of that port does not get it"));
     assert!(!why("a", "http://a.com/").contains("does not get it"));
-    assert_eq!(
-        why("b", "http://a.com/"),
-        "there is no listener b that works"
-    );
-    assert_eq!(why("a", "udp://a.com"), "listener a does not speak udp");
+    assert_eq!(why("b", "http://a.com/"), "there is no usable listener b");
+    assert_eq!(why("a", "udp://a.com"), "listener a does not accept udp");
 }

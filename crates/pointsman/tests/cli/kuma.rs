@@ -282,7 +282,7 @@ fn an_outbound_that_does_not_resolve_is_explained() {
         let output = pointsman(&ask, mesh);
         assert_eq!(output.status.code(), Some(1));
         let printed = text(&output);
-        let expected = "Dataplane mesh:default/a has an outbound at 127.0.0.1:10001, but nobody listens there: its backendRef does not resolve (mesh default \
+        let expected = "Dataplane mesh:default/a has an outbound at 127.0.0.1:10001, but its port is not open because its backendRef does not resolve (mesh default \
                       has no MeshService nope)";
         assert!(printed.contains(expected), "{printed}");
     }

@@ -76,7 +76,7 @@ async fn a_consumer_route_replaces_the_producer_route_for_its_own_namespace() {
     assert_eq!(
         ask_from(consumer.ip, at).await.backend(),
         Some("own"),
-        "no route governs it"
+        "no route applies to it"
     );
 
     gateway.write("producer.yaml", &mesh_route("producer", "default", "v1"));

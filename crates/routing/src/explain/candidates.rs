@@ -72,7 +72,7 @@ pub(crate) fn candidates<R: Request>(
             }
         }
     }
-    // Routes that lost to another kind are attached here, so their scope has not decided, even if they are attached to other ports as well.
+    // Routes that lost to another kind are attached here. Their scope was not decisive, even if they are attached to other ports as well.
     let by_kind = refused
         .iter()
         .filter(|refused| refused.lost_on == Criterion::Kind);
@@ -220,7 +220,7 @@ fn other_frontend(
     match &frontend.id {
         FrontendId::Mesh { .. } if matches!(chosen, Some(FrontendId::Outbound(_))) => (
             Criterion::Scope,
-            "policies of Kuma's govern these calls, and go before it".to_owned(),
+            "Kuma policies apply to these calls and take precedence over it".to_owned(),
         ),
         FrontendId::Listener { listener, .. } if frontend.port == port => {
             let serves = match &frontend.hostname {
@@ -237,13 +237,13 @@ fn other_frontend(
             format!("attached to listener {listener} on port {}", frontend.port),
         ),
         FrontendId::Mesh { scope, .. } if frontend.port == port => {
-            (Criterion::Scope, format!("it governs the calls of {scope}"))
+            (Criterion::Scope, format!("it applies to calls of {scope}"))
         }
         FrontendId::Outbound(outbound) => {
             let dataplane = &outbound.dataplane;
             (
                 Criterion::Scope,
-                format!("it governs the calls of {dataplane}"),
+                format!("it applies to calls of {dataplane}"),
             )
         }
         FrontendId::Mesh { .. } => (
@@ -295,7 +295,7 @@ fn reason_against<R: Request>(
         // The connection belongs to another listener.
         None => (
             Criterion::Host,
-            "it would take the request, which does not reach it".to_owned(),
+            "it would match the request, which does not reach it".to_owned(),
         ),
     }
 }
@@ -309,13 +309,12 @@ fn path_miss(matched: &CompiledMatch, path: &str) -> Option<String> {
             .then(|| format!("path: wanted `{prefix}` or below, got `{path}`")),
         PathPredicate::Regex(regex) => (!regex.is_match(path)).then(|| {
             format!(
-                "path: wanted all of it to match `{}`, got `{path}`",
+                "path: wanted a full match of `{}`, got `{path}`",
                 regex.as_str()
             )
         }),
-        PathPredicate::Any => {
-            (!path.starts_with('/')).then(|| format!("path: wanted any, got `{path}`"))
-        }
+        PathPredicate::Any => (!path.starts_with('/'))
+            .then(|| format!("path: wanted one that begins with `/`, got `{path}`")),
     }
 }
 
@@ -405,24 +404,24 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion)
     match criterion {
         Criterion::Host => match (&entry.hostname, winner.host) {
             (Some(hostname), HostRank::Exact(_)) => {
-                format!("host: {route} names the host itself, this one `{hostname}`")
+                format!("host: {route} has exactly this host, this one `{hostname}`")
             }
             (Some(hostname), _) => {
                 format!("host: a hostname of {route} is longer than `{hostname}`")
             }
-            (None, _) => format!("host: {route} has a hostname for it, this one has none"),
+            (None, _) => format!("host: {route} has a hostname that matches, this one has none"),
         },
         Criterion::Path => path_advantage(winner, matched, entry),
-        Criterion::Method => format!("method: {route} asks for a method, this one does not"),
+        Criterion::Method => format!("method: {route} matches on the method, this one does not"),
         Criterion::Header => {
             format!(
-                "header: {route} asks for {}, this one for {}",
+                "header: {route} matches on {}, this one on {}",
                 count(winner.headers, "header"),
                 loser.headers
             )
         }
         Criterion::Query => format!(
-            "query: {route} asks for {}, this one for {}",
+            "query: {route} matches on {}, this one on {}",
             count(winner.query, "query parameter"),
             loser.query
         ),
@@ -436,17 +435,21 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion)
             format!("route {route} of the same age has the same match and comes first by name")
         }
         Criterion::Kind if loser.is_tcp => {
-            format!("{kind} {route} comes before TCPRoutes, which take what TLSRoutes leave")
+            format!(
+                "{kind} {route} takes precedence over TCPRoutes, which get connections that no TLSRoute matches"
+            )
         }
         Criterion::Kind => format!("{kind} {route} has the same match"),
         _ if (kind, route) != (own.kind, &own.name) => {
-            format!("{kind} {route} is the stronger policy, and its match is as specific")
+            format!("{kind} {route} is the more specific policy, and its match is equally specific")
         }
         // In Kuma, rules of equal specificity are possible. The Gateway API's criteria leave no such case.
         _ if winner.rule != loser.rule && entry.route.dialect == Dialect::Kuma => {
             let to = hit.rule.from.first().and_then(|source| source.to);
             let to = to.map(|to| format!("to {to} ")).unwrap_or_default();
-            format!("{to}rule {place} of the same policy comes first, and its match is as specific")
+            format!(
+                "{to}rule {place} of the same policy comes first, and its match is equally specific"
+            )
         }
         _ if winner.rule != loser.rule && matched.is_none() => {
             format!("rule {place} of the same route comes first")
@@ -455,7 +458,7 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion)
             format!("rule {place} of the same route has the same match and comes first")
         }
         _ => format!(
-            "match {} of the same rule holds and comes first",
+            "match {} of the same rule also matches and comes first",
             winner.matched
         ),
     }
@@ -478,7 +481,7 @@ fn described<P: AsRef<str>>(matched: Option<&BoundMatch<P>>) -> (&'static str, &
 
 fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &MatchEntry) -> String {
     if winner.path == entry.rank.path {
-        return "path: the winner asks more of the gRPC service or method".to_owned();
+        return "path: the winner is more specific on the gRPC service or method".to_owned();
     }
     let ((kind, strong), (other, weak)) = (described(matched), described(entry.matched()));
     if kind == other && strong.len() > weak.len() {

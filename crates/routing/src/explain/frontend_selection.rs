@@ -120,7 +120,7 @@ fn at_service<'t>(
         return Some(SelectedFrontend::NoFrontend { why, status: None });
     };
     let Some(table) = tables.mesh(object, transport, port, client) else {
-        let why = format!("no route governs port {port} of {object}: calls go to its endpoints");
+        let why = format!("no route applies to port {port} of {object}; calls go to its endpoints");
         return Some(SelectedFrontend::Implicit {
             parent,
             backend,
@@ -198,9 +198,9 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
         .partition(|table| table.frontend().cross_mesh && query.dataplane.is_none());
     if let (Some((name, _)), true) = (&query.gateway, listeners.is_empty()) {
         let why = match cross_mesh.is_empty() {
-            true => format!("Gateway {name} has no listener that works"),
+            true => format!("Gateway {name} has no usable listener"),
             false => format!(
-                "{name} lets in proxies of meshes alone (crossMesh): ask as one of them, with --from dataplane/NAME"
+                "{name} accepts only proxies of meshes (crossMesh); explain the request of one with --from dataplane/NAME"
             ),
         };
         return nowhere(why, None);
@@ -217,8 +217,8 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
     if let Some(asked) = asked.filter(|asked| !has_listener(fitting.iter().copied(), asked)) {
         let scheme = scheme.as_str();
         let why = match has_listener(listeners.iter().map(|table| &**table.frontend()), asked) {
-            true => format!("listener {asked} does not speak {scheme}"),
-            false => format!("there is no listener {asked} that works"),
+            true => format!("listener {asked} does not accept {scheme}"),
+            false => format!("there is no usable listener {asked}"),
         };
         return nowhere(why, None);
     }
@@ -228,7 +228,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
             None => "any port".to_owned(),
         };
         return nowhere(
-            format!("no listener speaks {} on {wanted}", scheme.as_str()),
+            format!("no listener accepts {} on {wanted}", scheme.as_str()),
             None,
         );
     };
@@ -366,14 +366,14 @@ fn why(table: &FrontendTable, host: Option<&str>, others: usize) -> String {
             ));
         }
         (None, Some(host)) => why.push_str(&format!(
-            ": it serves every host, and no listener of the port names `{host}`"
+            ": it serves all hosts, and no listener on the port has a hostname for `{host}`"
         )),
         _ => {}
     }
     match others {
         0 => {}
-        1 => why.push_str("; another Gateway would take it too"),
-        others => why.push_str(&format!("; {others} other Gateways would take it too")),
+        1 => why.push_str("; another Gateway would accept it too"),
+        others => why.push_str(&format!("; {others} other Gateways would accept it too")),
     }
     why
 }

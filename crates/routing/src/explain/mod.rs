@@ -1,6 +1,6 @@
 //! `explain`: the rule that matches a request, and the reasons why the others do not.
 //!
-//! The winner is determined by the same lookup as in the proxy. The others are evaluated with the same predicates and a recorder.
+//! The winner is determined by the same lookup as in the proxy. All other rules are evaluated with the same predicates, and a recorder notes the reasons.
 
 mod candidates;
 mod effect;

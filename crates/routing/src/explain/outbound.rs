@@ -154,7 +154,7 @@ pub(crate) fn nowhere(
     {
         let (listen, reason) = (found.listen, &found.reason);
         return format!(
-            "{dataplane} has an outbound at {listen}, but nobody listens there: its backendRef does not resolve ({reason})"
+            "{dataplane} has an outbound at {listen}, but its port is not open because its backendRef does not resolve ({reason})"
         );
     }
     let known: Vec<String> = outbounds(tables, dataplane)

@@ -219,7 +219,8 @@ impl Query {
         names.any(|other| other.eq_ignore_ascii_case(name))
     }
 
-    /// Returns the value of Host: that of a `host` header, otherwise the host of the URL, with brackets if necessary and with the port if it is not the default.
+    /// Returns the value of Host: that of a `host` header, otherwise the host of the URL, with brackets if necessary and with the port if it is not the
+    /// default.
     pub fn authority(&self) -> String {
         let is_host = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("host");
         if let Some((_, value)) = self.headers.iter().find(is_host) {
@@ -310,7 +311,7 @@ impl Request for QueryRequest<'_> {
     }
 }
 
-/// Mesh parents and Pods, by the names and addresses that URLs refer to them with.
+/// Mesh parents and Pods, by the names and addresses that URLs may use for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
     /// The parents.

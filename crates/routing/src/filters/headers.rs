@@ -44,7 +44,7 @@ pub fn edits(modifier: &HeaderModifier) -> impl Iterator<Item = Edit> {
     })
 }
 
-/// Names of the request header fields that a rule's filters edit, compared as by origins that treat `_` as `-` (CGI and its descendants).
+/// Names of the request header fields that a rule's filters edit. They are compared like in origins that treat `_` as `-` (CGI and its descendants).
 #[derive(Clone, Debug, Default)]
 pub struct EditedNames(Vec<(Box<str>, bool)>);
 
