@@ -1,6 +1,6 @@
 //! A proxy with the placement of its sockets: applies changes of the bound form and reports the results.
 //!
-//! A change takes two steps. [`DataPlane::stage`] assigns addresses and sockets, and returns what the control plane has to know before the change takes
+//! A change takes two steps. [`DataPlane::stage`] assigns addresses and sockets, and returns the reports that the control plane needs before the change takes
 //! effect: addresses, and the backends that are needed. [`DataPlane::commit`] passes everything staged so far to the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,7 +121,7 @@ impl DataPlane {
         reports
     }
 
-    /// Retries addresses and ports that could not be bound, as the machine may have changed. The next commit binds them.
+    /// Retries addresses and ports that could not be bound, because the addresses of the machine may have changed. The next commit binds them.
     pub fn retry_unbound(&mut self) -> Vec<Change> {
         self.sockets_changed = true;
         let mut reports = self.placement.retry();
@@ -147,7 +147,7 @@ impl DataPlane {
         removed.chain(new).collect()
     }
 
-    /// True if there is an address or a socket to retry.
+    /// Returns whether there is an address or a socket to retry.
     pub fn has_unbound(&self) -> bool {
         !self.unbound.is_empty() || self.placement.has_retryable()
     }
@@ -210,7 +210,7 @@ impl DataPlane {
     }
 }
 
-/// Lines of one kind that a change logs.
+/// Maximum number of lines of one kind that a change logs.
 const MAX_LINES: usize = 10;
 
 fn log_each<'a>(event: &str, listeners: impl Iterator<Item = &'a String>) {

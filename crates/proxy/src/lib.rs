@@ -1,9 +1,9 @@
-//! The data plane: carries out the decisions of the routing tables.
+//! The data plane: executes the decisions of the routing tables.
 //!
 //! - [`Proxy`] is the interface to the control plane; [`DataPlane`] adds the placement of sockets on this machine.
 //! - [`http1`] is the HTTP/1 codec for both sides, without I/O.
 //! - [`placement`] assigns addresses and sockets on this machine to Gateways, Services and outbounds.
-//! - [`proxy_protocol`] reads the headers by which load balancers state their clients' addresses.
+//! - [`proxy_protocol`] parses the headers in which load balancers send their clients' addresses.
 //! - [`tls`] builds the TLS configurations of listeners and backends from the bound form.
 //!
 //! Internally, `worker` is a thread and everything it owns, `server` accepts connections and detects their protocol, `exchange` handles one request and its

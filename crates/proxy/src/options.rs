@@ -36,7 +36,7 @@ pub struct Options {
     pub access_log: Option<AccessLogOptions>,
 }
 
-/// The place where a proxy runs. Endpoints that are hinted for it are preferred.
+/// Location of a proxy. Endpoints with hints for it are preferred.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Location {
     /// Name of the Kubernetes node.

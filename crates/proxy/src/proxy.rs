@@ -1,4 +1,4 @@
-//! The data plane as the control plane sees it: start, update, metrics and drain.
+//! The data plane's interface to the control plane: start, update, metrics and drain.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -344,8 +344,8 @@ impl ProxyState {
         }));
     }
 
-    /// Records the refused addresses of a name: those that the policy refuses, and of the others those where a backend's port is a server of Pointsman itself,
-    /// which sockets refuse to connect to.
+    /// Records the refused addresses of a name: those that the policy refuses, and those at which the port of a backend is a server of Pointsman itself, which
+    /// sockets refuse to connect to.
     fn record_refused(&mut self, name: &Arc<str>, mut refused: Vec<IpAddr>, allowed: &[IpAddr]) {
         let tables = &self.tables;
         let ports = tables
@@ -381,7 +381,7 @@ impl ProxyState {
         }
     }
 
-    /// Records for names that are resolved already which addresses the ports of their backends make refused.
+    /// Records which addresses of resolved names are refused because of the ports of their backends.
     fn record_own_names(&mut self) {
         let resolved = self.endpoints.names.clone();
         for (name, allowed) in &*resolved {
@@ -433,7 +433,7 @@ impl ProxyState {
         unbound
     }
 
-    /// Sends each worker a command made of one of the items, and waits until all workers have replied or stopped.
+    /// Sends each worker a command that is created from one of the items, and waits until all workers have replied or stopped.
     fn send_and_wait<T>(
         &self,
         items: impl IntoIterator<Item = T>,

@@ -14,19 +14,19 @@ pub const MAX_READ: usize = 107;
 /// A header of the PROXY protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// Address of the client; `None` if the address of the connection counts.
+    /// Address of the client; `None` if it is the address of the connection.
     pub source: Option<SocketAddr>,
     /// Length of the whole header in bytes, which may be more than were read.
     pub len: usize,
 }
 
-/// The reason for which there is no [`ProxyHeader`].
+/// Reason why there is no [`ProxyHeader`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyHeaderError {
     /// More bytes are needed. All bytes so far belong to the header.
     #[error("the PROXY protocol header is incomplete")]
     Incomplete,
-    /// The connection begins with something else.
+    /// The connection does not begin with a header.
     #[error("the connection does not begin with a PROXY protocol header")]
     Missing,
     /// The header violates the protocol.
@@ -102,7 +102,7 @@ fn addresses<A: FromStr + Into<IpAddr>>(
     self::port(next()?)?;
     match fields.next() {
         None => Ok((source.into(), port).into()),
-        Some(_) => Err(Malformed("there is more than two addresses and ports")),
+        Some(_) => Err(Malformed("there are more than two addresses and ports")),
     }
 }
 

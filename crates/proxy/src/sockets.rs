@@ -63,10 +63,11 @@ impl SocketFactory {
         self
     }
 
-    /// Returns the server of Pointsman itself that a connection to an address reaches. All upstream connections pass this check, after name resolution and routing.
+    /// Returns the server of Pointsman itself that a connection to an address reaches. All upstream connections pass this check, after name resolution and
+    /// routing.
     pub(crate) fn own_server(&self, address: SocketAddr) -> Option<OwnServer> {
         let ip = address.ip().to_canonical();
-        // The loopback interface of another network namespace does not lead to these servers.
+        // These servers can't be reached over the loopback interface of another network namespace.
         if self.namespace.is_some() && (ip.is_loopback() || ip.is_unspecified()) {
             return None;
         }
@@ -142,7 +143,7 @@ impl SocketFactory {
     }
 }
 
-/// Returns the addresses at which a listener can be reached from other machines and from this one: those of all interfaces, if it listens on a wildcard.
+/// Returns the addresses at which a listener can be reached, from other machines or from this one: those of all interfaces if it listens on a wildcard address.
 pub fn reachable_at(listener: SocketAddr) -> Vec<SocketAddr> {
     let mut addresses = vec![listener];
     if listener.ip().is_unspecified() {
@@ -158,7 +159,7 @@ pub fn reachable_at(listener: SocketAddr) -> Vec<SocketAddr> {
     addresses
 }
 
-/// True if an address belongs to this machine: only then can it be bound.
+/// Returns whether an address belongs to this machine, which is the case if it can be bound.
 fn is_local(ip: IpAddr) -> bool {
     std::net::UdpSocket::bind((ip, 0)).is_ok()
 }

@@ -1,8 +1,8 @@
-//! Access log: one entry per request, stream or UDP session, written by a thread of its own.
+//! Access log: one entry per request, stream or UDP session, written by a dedicated thread.
 //!
 //! Each worker appends entries to a [`LogQueue`]. The writer thread empties all queues ten times a second, or sooner if one is filling up. Queues are bounded:
-//! entries that do not fit are dropped and counted, because a slow disk must not slow down traffic. The writer holds a queue's lock only to exchange its contents
-//! for an empty batch, so workers never wait for the disk.
+//! entries that do not fit are dropped and counted, because a slow disk must not slow down traffic. The writer holds a queue's lock only to exchange its
+//! contents for an empty batch, so workers never wait for the disk.
 
 mod escape;
 mod record;
@@ -24,9 +24,9 @@ use crate::metrics::WorkerSeries;
 use crate::options::{AccessLogFormat, AccessLogOptions};
 use crate::sync::lock;
 
-/// Bytes in a worker's queue from which on entries are dropped.
+/// Number of bytes in a worker's queue at which further entries are dropped.
 const MAX_QUEUE_BYTES: usize = 1024 * 1024;
-/// Bytes in a queue that wake the writer.
+/// Number of bytes in a queue at which the writer is woken.
 const WAKE_BYTES: usize = 128 * 1024;
 /// Interval at which the writer empties the queues.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
@@ -51,7 +51,7 @@ struct LogQueues {
     shutdown: AtomicBool,
 }
 
-/// Entries of a worker that wait for the writer.
+/// Entries of a worker that have not been written yet.
 #[derive(Debug)]
 struct LogQueue {
     batch: Mutex<EntryBatch>,
@@ -237,7 +237,7 @@ impl LogWriter {
 
     #[allow(
         clippy::disallowed_methods,
-        reason = "the writer is a thread of its own"
+        reason = "the writer runs on a dedicated thread"
     )]
     fn warn(&mut self, message: &str) {
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {

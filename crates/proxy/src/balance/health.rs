@@ -9,13 +9,13 @@ use std::time::Duration;
 pub struct BalancerPolicy {
     /// Time constant of the latency average: old values decay to about a third in this time.
     pub decay: Duration,
-    /// Slow start: time during which a new endpoint gets less than its share; zero disables it.
+    /// Duration of slow start, in which a new endpoint gets less than its share; zero disables it.
     pub slow_start: Duration,
     /// Consecutive failures that eject an endpoint; zero disables ejection.
     pub consecutive_failures: u32,
     /// Duration of the first ejection; each further one takes twice as long.
     pub base_ejection_time: Duration,
-    /// Longest ejection. After as long without failures the duration starts over.
+    /// Longest ejection. After this time without failures, the next ejection lasts `base_ejection_time` again.
     pub max_ejection_time: Duration,
 }
 
@@ -46,7 +46,7 @@ enum HealthState {
     Healthy(u32),
     /// Out of rotation until this time.
     Ejected(Duration),
-    /// Out of rotation but for one request in progress.
+    /// Out of rotation except for one request in progress, the probe.
     Probing,
 }
 
@@ -57,7 +57,7 @@ impl Default for HealthState {
 }
 
 impl Health {
-    /// True if it may get a request: it is healthy or due to be probed.
+    /// Returns whether the endpoint may get a request: it is healthy or due to be probed.
     pub(super) fn is_usable(&self, now: Duration) -> bool {
         match self.state {
             HealthState::Healthy(_) => true,
@@ -66,13 +66,13 @@ impl Health {
         }
     }
 
-    /// True while it is ejected or being probed.
+    /// Returns whether the endpoint is ejected or being probed.
     #[cfg(test)]
     pub(super) fn is_ejected(&self) -> bool {
         !matches!(self.state, HealthState::Healthy(_))
     }
 
-    /// Records that a request is sent, which is the probe if one is due.
+    /// Records that a request is sent. If a probe is due, this request is the probe.
     pub(super) fn start_request(&mut self, now: Duration) {
         if let HealthState::Ejected(until) = self.state
             && now >= until
@@ -95,7 +95,7 @@ impl Health {
                     self.ejections = 0;
                 }
             }
-            // Sent before the ejection, or while all endpoints were ejected: not a probe.
+            // Not a probe: the request was sent before the ejection, or while all endpoints were ejected.
             HealthState::Ejected(_) => {}
         }
     }
@@ -125,7 +125,7 @@ impl Health {
         }
     }
 
-    /// Records a request without an outcome: another one has to probe.
+    /// Records a request without an outcome. If it was the probe, another request has to probe.
     pub(super) fn record_cancellation(&mut self, now: Duration) {
         if let HealthState::Probing = self.state {
             self.state = HealthState::Ejected(now);

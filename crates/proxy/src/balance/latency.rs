@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// A peak-sensitive, exponentially weighted moving average. A slower response counts at once; the value decays towards faster ones, and also without responses,
-/// so that a slow endpoint is tried again.
+/// A peak-sensitive, exponentially weighted moving average. A slower response raises the value at once; the value decays towards faster responses, and also
+/// without responses, so that a slow endpoint is tried again.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Latency {
     /// Seconds at the time `at`; `None` before the first response.
@@ -28,14 +28,14 @@ impl Latency {
         };
     }
 
-    /// The average at this time, in seconds.
+    /// Returns the average at this time, in seconds.
     pub(super) fn get(&self, now: Duration, decay: Duration) -> Option<f64> {
         let remaining_share = remaining_share(now.saturating_sub(self.at), decay);
         self.value.map(|value| value * remaining_share)
     }
 }
 
-/// Share of a value that is left after a time.
+/// Returns the share of a value that is left after a time.
 fn remaining_share(elapsed: Duration, decay: Duration) -> f64 {
     if decay.is_zero() {
         return 0.0;

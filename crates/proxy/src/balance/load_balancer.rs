@@ -1,8 +1,8 @@
 //! Load balancing over the endpoints of one backend.
 //!
-//! Two candidates are drawn at random and the one with less load, outstanding requests times latency, gets the request ("power of two choices"): nearly as
-//! good as comparing all at a fraction of the cost, and without a herd on the endpoint that looks best. Candidates come in tiers: healthy ready endpoints, near
-//! ones before distant ones; if there are none, all ready ones; terminating ones only if no endpoint is ready.
+//! Two candidates are drawn at random and the one with less load, outstanding requests times latency, gets the request ("power of two choices"). This is nearly
+//! as good as comparing all of them, costs a fraction, and avoids a thundering herd on the endpoint that looks best. Candidates come in tiers: healthy ready
+//! endpoints, near ones before distant ones; if there are none, all ready ones; terminating ones only if no endpoint is ready.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::health::{BalancerPolicy, Health};
 use super::latency::Latency;
 
-/// Draws before all endpoints are searched.
+/// Number of random draws before all endpoints are searched.
 const MAX_DRAWS: usize = 3;
 
 /// Readiness of an endpoint for new requests.
@@ -35,7 +35,7 @@ pub enum RequestOutcome {
     Cancelled,
 }
 
-/// A handle of a selected endpoint. It may outlive the endpoint, and then refers to nothing.
+/// A handle of a selected endpoint. It may outlive the endpoint, and is then invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EndpointHandle {
     slot: u32,
@@ -148,7 +148,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         self.all().count()
     }
 
-    /// True if an endpoint is present, terminating or not.
+    /// Returns whether an endpoint is present, terminating or not.
     pub fn contains(&self, key: &K) -> bool {
         let mut all = self.all();
         all.any(|slot| self.get(slot).is_some_and(|endpoint| endpoint.key == *key))
@@ -175,8 +175,8 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         self.all().filter(ejected).count()
     }
 
-    /// Selects an endpoint and counts a request as outstanding there until [`finish`](Self::finish). Endpoints in `tried` are used only if there is no other, so
-    /// that a retry goes elsewhere.
+    /// Selects an endpoint and counts a request as outstanding there until [`finish`](Self::finish). Endpoints in `tried` are used only if there is no other,
+    /// so that a retry uses a different endpoint.
     pub fn select(
         &mut self,
         now: Duration,
@@ -295,7 +295,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
                 return Some(self.less_loaded(first, second, now, random));
             }
         }
-        // Few are eligible: picks two of them in one pass, each pair with equal probability (reservoir sampling).
+        // Few are eligible: selects two of them in one pass, each pair with equal probability (reservoir sampling).
         let mut pair = [None, None];
         for (count, slot) in candidates
             .iter()

@@ -1,6 +1,6 @@
 //! Resolution of backends' DNS names, off the request path.
 //!
-//! A [`Resolver`] has a thread of its own. It is given the set of names and reports each change of a name's addresses. A name is resolved again when the TTL of
+//! A [`Resolver`] runs on its own thread. It keeps the addresses of a set of names up to date and reports each change. A name is resolved again when the TTL of
 //! its records has elapsed. A failed lookup keeps the known addresses in effect and is retried with increasing delays.
 
 mod lookup;
@@ -20,7 +20,7 @@ use tokio::task::{AbortHandle, LocalSet, spawn_local};
 
 use lookup::{DnsResponse, LookupSource};
 
-/// Bounds of the time for which records are used, whatever their TTL.
+/// Bounds of the time for which records are used, regardless of their TTL.
 const MIN_TTL: Duration = Duration::from_secs(1);
 const MAX_TTL: Duration = Duration::from_secs(300);
 
@@ -166,8 +166,8 @@ struct Refresh {
 }
 
 impl NameState {
-    /// Applies the responses for both address families. A family whose lookup failed keeps its addresses; so does a name without any addresses, which is far more
-    /// often a mistake in its zone than intended.
+    /// Applies the responses for both address families. A family whose lookup failed keeps its addresses. So does a name that has no addresses any more,
+    /// because that is usually a mistake in its zone.
     fn update(&mut self, answers: [DnsResponse; 2]) -> Refresh {
         let mut min_ttl = MAX_TTL;
         let mut error = None;

@@ -1,4 +1,4 @@
-//! A client's connection, from its acceptance to its end.
+//! A client's connection.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};

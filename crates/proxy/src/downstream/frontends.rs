@@ -14,7 +14,7 @@ use crate::worker::WorkerSnapshot;
 pub(crate) enum Frontends<'h> {
     /// The listeners of a Gateway's port, distinguished by hostname.
     Listeners(&'h Arc<PortTable>),
-    /// A single frontend: that of a mesh destination as its source sees it, or of a Gateway's UDP port.
+    /// A single frontend: that of a mesh destination for this source, or of a Gateway's UDP port.
     Single(&'h Arc<FrontendTable>),
     /// The owner is no longer configured.
     None,
@@ -69,7 +69,7 @@ impl<'h> Frontends<'h> {
         self.listener()?.connection_limit
     }
 
-    /// Returns whether only proxies of a mesh may connect, with the mesh's own mutual TLS around the protocol.
+    /// Returns whether only proxies of a mesh may connect, over the mesh's mutual TLS.
     pub(crate) fn requires_mesh_mtls(&self) -> bool {
         self.listener().is_some_and(|frontend| frontend.cross_mesh)
     }

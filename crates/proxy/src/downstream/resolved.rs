@@ -1,5 +1,5 @@
-//! The endpoints of a connection. They are resolved once, when the connection is accepted, and identify what stays the same during its lifetime. The tables are
-//! looked up for each request in the current snapshot, so that long-lived connections see changed configuration.
+//! Source, destination and owner of a connection. They are resolved once, when the connection is accepted, and stay the same during its lifetime. Tables are
+//! looked up in the current snapshot for each request, so that long-lived connections see changed configuration.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;

@@ -186,7 +186,7 @@ impl Attempt<'_> {
             client.close_after_response();
         }
         client.begin(&head).map(Some).map_err(|_| {
-            let message = "the response's head can't be passed on".to_owned();
+            let message = "the response's head can't be forwarded".to_owned();
             Failure::bad_response("BadResponse", message)
         })
     }

@@ -80,9 +80,9 @@ impl Failure {
             }
             Failure::TimedOut(timeout) => timeout.local_reply(),
             Failure::RetryableStatus => {
-                LocalReply::new(502, "Broken", "the response can't be had again")
+                LocalReply::new(502, "Broken", "the response can't be requested again")
             }
-            // Not sent: only for the access log. 499 is nginx's code.
+            // Only for the access log, never sent. 499 is nginx's code.
             Failure::Aborted => LocalReply::new(499, "ClientGone", "the client has disconnected"),
         }
     }
@@ -99,7 +99,7 @@ impl From<ConnectError> for Failure {
         };
         // The error may name the endpoint, or what is wrong with its certificate.
         let message = match &error {
-            ConnectError::Io(_) => "the backend can't be connected to".into(),
+            ConnectError::Io(_) => "can't connect to the backend".into(),
             ConnectError::Tls(_) => "the TLS handshake with the backend failed".into(),
             _ => Cow::Owned(error.to_string()),
         };

@@ -75,7 +75,7 @@ impl LocalReply {
     pub(crate) fn count(&self, worker: &Worker, client: SocketAddr) {
         let reason = self.reason;
         worker.metrics.count_local_reply(reason);
-        tracing::debug!(%client, reason, "answered: {}", self.message);
+        tracing::debug!(%client, reason, "local reply: {}", self.message);
         if let Some(limit) = self.limit
             && let Some(count) = worker.limit_log.due(limit)
         {

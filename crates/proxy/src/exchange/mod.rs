@@ -1,7 +1,6 @@
 //! Processing of one request: selects a rule, applies its filters, forwards the request with retries, and relays the response.
-//!
-//! HTTP/1 and HTTP/2 share this code on both sides. They differ only behind a head ([`request::DownstreamRequest`], [`head::Head`]), a body that is received
-//! ([`source::Source`]) and a body that is sent ([`sink::Sink`]).
+//! HTTP/1 and HTTP/2 share this code on both sides. The version is hidden behind heads ([`request::DownstreamRequest`], [`head::Head`]), received bodies
+//! ([`source::Source`]) and sent bodies ([`sink::Sink`]).
 
 mod attempt;
 pub(crate) mod backend;
@@ -187,14 +186,14 @@ async fn finish(
     }
 }
 
-/// Difference between the port that the listener is bound to and its own port. Redirects name the port that clients connect to.
+/// Returns the difference between the port that the listener is bound to and the port in its specification. Redirects name the port that clients connect to.
 fn port_offset(worker: &Worker, connection: &ClientConnection, plan: &RulePlan) -> u16 {
     let bound = connection.resolved.destination.address.port();
     let hidden = worker.shared.options.hidden_port_offset;
     visible_offset(bound, plan.origin.frontend.port, hidden)
 }
 
-/// Returns the offset as clients see it: none if a load balancer translates ports.
+/// Returns the offset that clients see, which is 0 if a load balancer translates ports.
 fn visible_offset(bound: u16, own: u16, hidden: u16) -> u16 {
     match bound.saturating_sub(own) {
         offset if offset == hidden => 0,

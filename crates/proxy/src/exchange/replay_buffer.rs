@@ -68,7 +68,7 @@ impl ReplayBuffer {
         self.overflowed && self.mirrors.is_empty()
     }
 
-    /// Returns whether everything sent so far can be sent again.
+    /// Returns whether all bytes sent so far can be sent again.
     pub(crate) fn can_replay(&self) -> bool {
         !self.overflowed
     }

@@ -49,7 +49,7 @@ pub(crate) struct DownstreamRequest<'r> {
     pub(crate) takes_trailers: bool,
     /// Parsed authority and path of a request received over HTTP/2, reused if no filter changes them.
     pub(crate) uri: Option<&'r http::Uri>,
-    /// Time when the head was complete. The first attempt starts then, because routing never waits.
+    /// Time when the head was complete, which is the start of the first attempt, because routing never waits.
     pub(crate) received: Instant,
 }
 

@@ -210,7 +210,8 @@ impl ResponseForwarder<'_, '_, '_, '_> {
         Err(self.interrupted(failed, retractable))
     }
 
-    /// Returns the failure of an interrupted response. If nothing of it has been sent yet, the buffered part is discarded so that an error can be sent instead.
+    /// Returns the failure of an interrupted response. If no part of the response has been sent yet, discards the buffered part, so that an error can be sent
+    /// instead.
     fn interrupted(&mut self, result: Option<CopyResult>, retractable: bool) -> Failure {
         let cut = match result {
             Some(Ok(Ok(Err(CopyError::Source(error))))) if retractable => {

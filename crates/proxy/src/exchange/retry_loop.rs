@@ -25,7 +25,7 @@ use crate::sockets::SocketFactory;
 use crate::upstream::Upstream;
 use crate::worker::{MirrorTarget, RulePlan, Worker};
 
-/// Number of retries of a request of which nothing was sent, if its rule configures fewer.
+/// Minimum number of retries of a request of which nothing was sent.
 const UNSENT_RETRIES: u32 = 3;
 
 /// Forwards one request.

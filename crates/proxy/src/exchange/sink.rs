@@ -14,7 +14,7 @@ use super::source::{Source, Trailers};
 use crate::http1::{EncodeError, Encoder, Framing, Version};
 use crate::io::stream::WriteHalf;
 
-/// Pieces of up to this size are copied to the write buffer; larger ones are written directly.
+/// Maximum size of a piece that is copied to the write buffer; larger ones are written directly.
 const GATHERED: usize = 4 * 1024;
 
 /// A body that was not sent completely.

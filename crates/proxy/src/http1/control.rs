@@ -168,7 +168,7 @@ fn is_websocket_key(value: &[u8]) -> bool {
 }
 
 /// RFC 9110 §7.6.1: "for each connection-option in this field, remove any header or trailer field(s) from the message with the same
-/// name as the connection-option". The work is bounded: at most `MOST_OPTIONS` names.
+/// name as the connection-option". The work is bounded: at most `MAX_CONNECTION_OPTIONS` names.
 fn mark_connection_options(bytes: &[u8], fields: &mut [Field]) {
     for at in 0..fields.len() {
         if fields[at].known != KnownField::Connection {

@@ -77,7 +77,7 @@ impl DeadlineTimer {
                 match deadline() {
                     Some(until) if until <= Instant::now() => return Poll::Ready(Err(Elapsed)),
                     Some(until) => sleep.as_mut().reset(until.into()),
-                    // Set far ahead: a timer that has fired must not be polled again.
+                    // Set to the distant future, because a timer that has fired must not be polled again.
                     None => sleep.as_mut().reset((Instant::now() + NEVER).into()),
                 }
             }

@@ -1,5 +1,5 @@
-//! Limits on HTTP/2 frames that cost the server more than the client. `h2` answers every PING and SETTINGS and lets a client reset any number of streams; here
-//! they are counted as their bytes pass, and limited. The nine-byte frame header is enough for that; of payloads, only the start of trailers is inspected.
+//! Limits on HTTP/2 frames that cost the server more than the client. `h2` replies to every PING and SETTINGS and lets a client reset any number of streams.
+//! This module counts such frames in the incoming bytes and limits them. It reads only the nine-byte frame headers and the beginning of trailers.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -265,7 +265,7 @@ impl FrameScanner {
                 guard.record_head(self.head, length);
             }
             RST_STREAM => guard.record_reset(),
-            // Unknown frames too: they are discarded, but each costs its reading.
+            // Unknown frames count too: they are discarded, but reading each has a cost.
             _ => guard.record_control(),
         }
         if matches!(kind, HEADERS | CONTINUATION) && self.trailers.is_some() {
@@ -331,8 +331,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<I> {
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    /// Shuts down writing and discards some of what the peer still sends: closing at once would reset the connection, and the peer could lose what was written
-    /// last.
+    /// Shuts down writing and discards some of the bytes that the peer still sends. Closing at once would reset the connection, and the peer could lose the
+    /// last bytes written.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.closing {

@@ -15,8 +15,8 @@ pub(crate) const LINGERING_TIME: Duration = Duration::from_secs(1);
 /// Remaining bytes that are read at most.
 pub(super) const MAX_BYTES: usize = 256 * 1024;
 
-/// Shuts down writing and discards what the peer still sends, for a short time. Closing at once would reset the connection, and the peer could lose what was
-/// written (RFC 9112 §9.6).
+/// Shuts down writing and discards incoming bytes for a short time. Closing at once would reset the connection, and the peer could lose the last bytes written
+/// (RFC 9112 §9.6).
 pub(crate) async fn lingering_close(reader: &mut ReadHalf, writer: &mut WriteHalf) {
     let mut remaining = MAX_BYTES;
     let lingering = async {

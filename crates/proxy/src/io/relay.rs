@@ -1,7 +1,7 @@
 //! Bidirectional byte relay between two connections.
 //!
-//! Each direction copies through a pooled buffer, which it holds only while there are bytes to copy. A plaintext direction that carries bulk switches to
-//! [`splice`](super::splice), and back when it no longer does.
+//! Each direction copies through a pooled buffer, which it holds only while there are bytes to copy. A plaintext direction with a high volume switches to
+//! [`splice`](super::splice), and back when the volume drops.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -20,7 +20,7 @@ use super::deadline::{DeadlineTimer, Elapsed};
 use super::splice::{PipePool, Spliced, TransferError};
 use super::stream::{ReadHalf, WriteHalf};
 
-/// Consecutive reads that have to fill the buffer before a direction counts as bulk.
+/// Number of consecutive reads that have to fill the buffer before a direction is spliced.
 const BULK_READS: u32 = 4;
 
 /// Smallest number of bytes per wake-up for which a direction continues to splice.
@@ -69,7 +69,7 @@ impl RelayProgress {
     }
 }
 
-/// The reason for which a relay ended before both sides had finished.
+/// Reason why a relay ended before both sides had finished.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error("client connection failed: {0}")]

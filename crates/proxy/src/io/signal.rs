@@ -1,4 +1,4 @@
-//! A one-shot broadcast to tasks of the same thread, for closed sockets and draining workers. Waiting costs one slot in a list.
+//! A one-shot broadcast to tasks of the same thread, for closed sockets and draining workers. A waiter takes one slot in a list.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ pub(crate) struct Waiter<'s> {
 }
 
 impl Signal {
-    /// True once [`notify`](Self::notify) was called.
+    /// Returns whether [`notify`](Self::notify) was called.
     pub(crate) fn is_notified(&self) -> bool {
         self.notified.get()
     }

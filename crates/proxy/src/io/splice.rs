@@ -1,7 +1,6 @@
 //! Zero-copy transfer between sockets: `splice(2)` moves bytes through a pipe without copying them to user space.
-//!
-//! It pays off for bulk; for a few bytes at a time, two system calls and a pipe cost more than a copy. Workers pool pipes, because creating one costs
-//! more than using it.
+//! It pays off for large transfers; for a few bytes, two system calls and a pipe cost more than a copy. Workers pool pipes, because creating a pipe costs more
+//! than using one.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -68,7 +67,7 @@ pub(crate) struct Pipe {
     ends: Option<PipeEnds>,
     /// Bytes in the pipe.
     buffered: usize,
-    /// Bytes moved at a time: few while the destination is slow, so that it occupies no more memory than a buffer would.
+    /// Number of bytes moved at a time. It is small while the destination is slow, so that the pipe holds no more memory than a buffer would.
     chunk: usize,
     pool: Rc<PipePool>,
 }

@@ -169,23 +169,23 @@ impl ReadHalf {
         }
     }
 
-    /// True if the kernel has nothing to read for the socket, not even the end of the stream.
+    /// Returns whether the kernel has nothing to read for the socket, not even the end of the stream.
     pub(crate) fn is_drained(&self) -> bool {
         self.with_tcp(has_nothing_to_read)
     }
 
-    /// True if neither data nor the end of the stream has arrived, so that the connection may be reused. Usually without a system call.
+    /// Returns whether neither data nor the end of the stream has arrived, so that the connection may be reused. Usually makes no system call.
     pub(crate) fn is_reusable(&self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         self.with_tcp(|tcp| {
-            // The last read may have taken everything without clearing the readiness.
+            // The last read may have consumed all bytes without clearing the readiness.
             tcp.poll_read_ready(&mut cx).is_pending() || is_drained(tcp)
         })
     }
 }
 
 impl WriteHalf {
-    /// True if the peer has reset the connection.
+    /// Returns whether the peer has reset the connection.
     pub(crate) fn is_reset(&self) -> bool {
         let peek = |tcp: &TcpStream| matches!(peek(tcp), Err(error) if error != Errno::AGAIN && error != Errno::INTR);
         match self {
@@ -248,12 +248,13 @@ fn peek(tcp: &TcpStream) -> Result<usize, Errno> {
     rustix::net::recv(tcp, &mut [0u8; 1], flags).map(|(count, _)| count)
 }
 
-/// True if a socket has nothing to read, not even the end of the stream. Always asks the kernel: the runtime may not know of the newest bytes yet.
+/// Returns whether a socket has nothing to read, not even the end of the stream. Always asks the kernel, because the runtime may not know of the newest bytes
+/// yet.
 pub(crate) fn has_nothing_to_read(tcp: &TcpStream) -> bool {
     matches!(peek(tcp), Err(Errno::AGAIN))
 }
 
-/// True if a socket that the runtime considers readable has nothing to read, not even the end of the stream. Clears the readiness then.
+/// Returns whether a socket that the runtime considers readable has nothing to read, not even the end of the stream. Clears the readiness in that case.
 fn is_drained(tcp: &TcpStream) -> bool {
     let peeked = tcp.try_io(Interest::READABLE, || Ok(peek(tcp)?));
     matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)

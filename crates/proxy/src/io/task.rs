@@ -1,5 +1,5 @@
-//! Tasks with bounded future sizes. A future reserves space for everything that it may await and grows unnoticed; these functions reject a large one at
-//! compile time.
+//! Tasks with bounded future sizes. A future reserves space for everything that it may await, and grows unnoticed. These functions reject a future that is too
+//! large at compile time.
 
 use tokio::task::spawn_local;
 

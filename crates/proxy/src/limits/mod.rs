@@ -145,8 +145,8 @@ impl Limits {
         TABLE.iter()
     }
 
-    /// Sets a limit by name: a size such as `64KiB`, a number, a duration such as `10s` or `500ms`, or `none` if the limit is optional. Errors state the value and
-    /// the allowed values.
+    /// Sets a limit by name: a size such as `64KiB`, a number, a duration such as `10s` or `500ms`, or `none` if the limit is optional. Errors state the value
+    /// and the allowed values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let limit = TABLE
             .iter()
@@ -200,7 +200,7 @@ impl Limit {
         }
     }
 
-    /// True if `none` is allowed.
+    /// Returns whether `none` is allowed.
     fn is_optional(&self) -> bool {
         (self.set)(&mut Limits::default(), None)
     }

@@ -141,7 +141,7 @@ pub(crate) fn kind(value: &MetricValue<'_>) -> &'static str {
 pub(crate) struct LabelSet(String);
 
 impl LabelSet {
-    /// Adds a label, unless its value is empty: to Prometheus that is the same as no label.
+    /// Adds a label unless its value is empty, which to Prometheus is the same as no label.
     pub(crate) fn with(mut self, key: &str, value: impl Display) -> Self {
         let value = value.to_string();
         if value.is_empty() {

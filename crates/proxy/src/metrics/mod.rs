@@ -1,7 +1,6 @@
 //! Metrics of the data plane.
-//!
-//! Every worker has series of its own: it looks one up once with its [`WorkerMetrics`], keeps it, and counts without a lock. [`Registry::render`] sums over the
-//! workers. Series of removed objects are not rendered, and are freed once no worker uses them, so their number is bounded by the configuration.
+//! Every worker has its own series: it looks each one up once with its [`WorkerMetrics`], keeps it, and counts without a lock. [`Registry::render`] sums over
+//! the workers. Series of removed objects are not rendered, and are freed once no worker uses them, so their number is bounded by the configuration.
 
 mod exposition;
 mod primitives;
@@ -63,7 +62,7 @@ impl<K: Eq + Hash + Clone, S: Default> SeriesStore<K, S> {
         }
     }
 
-    /// Returns the series with the given keys. Of the others only those are kept that a worker still uses.
+    /// Returns the series with the given keys, and removes all others that no worker uses any more.
     fn matching(&self, wanted: impl Fn(&K) -> bool) -> Vec<(K, Arc<S>)> {
         let mut series = lock(&self.0);
         series.retain(|key, series| Arc::strong_count(series) > 1 || wanted(key));
@@ -75,7 +74,8 @@ impl<K: Eq + Hash + Clone, S: Default> SeriesStore<K, S> {
     }
 }
 
-/// Series that a worker has looked up, so that it locks the store once for each. Weak references, so that the store can free the series of removed objects.
+/// Series that a worker has looked up, so that it locks the store only once for each. The references are weak, so that the store can free the series of removed
+/// objects.
 #[derive(Debug)]
 struct SeriesCache<K, S> {
     known: RefCell<HashMap<K, Weak<S>, foldhash::fast::RandomState>>,
@@ -123,17 +123,17 @@ pub(crate) struct WorkerMetrics {
 type ReasonCounters = Vec<(&'static str, Arc<Counter>)>;
 
 impl WorkerMetrics {
-    /// Series of a listener or of a mesh parent's port. To be kept by the caller: the first call for a key takes a lock.
+    /// Series of a listener or of a mesh parent's port. The caller should keep it, because the first call for a key takes a lock.
     pub(crate) fn listener(&self, id: &FrontendId) -> Arc<ListenerSeries> {
         self.listeners.get(&self.worker.listeners, id)
     }
 
-    /// Series of a rule, by its index in the route. To be kept by the caller: the first call for a key takes a lock.
+    /// Series of a rule, by its index in the route. The caller should keep it, because the first call for a key takes a lock.
     pub(crate) fn route(&self, route: &ObjectKey, rule: usize) -> Arc<RouteSeries> {
         self.routes.get(&self.worker.routes, &(route.clone(), rule))
     }
 
-    /// Series of a backend. To be kept by the caller: the first call for a key takes a lock.
+    /// Series of a backend. The caller should keep it, because the first call for a key takes a lock.
     pub(crate) fn backend(&self, id: &BackendId) -> Arc<BackendSeries> {
         self.backends.get(&self.worker.backends, id)
     }

@@ -51,7 +51,7 @@ pub(crate) const PROCESS: [ProcessMetric; 5] = [
     ),
 ];
 
-/// Field of `/proc/self/stat`, numbered from 0. Parsing starts behind the second field, the program's name, which may contain anything.
+/// Field of `/proc/self/stat`, numbered from 0. Parsing starts after the second field, the program's name, which may contain any characters.
 fn stat(field: usize) -> Option<f64> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
     let (_, rest) = text.rsplit_once(')')?;

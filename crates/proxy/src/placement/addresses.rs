@@ -54,7 +54,7 @@ impl FromStr for AddressPool {
     }
 }
 
-/// Addresses that are tried before a Gateway gets none.
+/// Maximum number of addresses that are tried for a Gateway.
 const MAX_CANDIDATES: u128 = 4096;
 
 impl AddressPool {
@@ -195,7 +195,7 @@ impl AddressAssigner {
     }
 }
 
-/// Addresses that stand for all addresses of this machine, of the families that it has.
+/// Returns the wildcard addresses of the address families that this machine has.
 fn wildcards() -> Vec<IpAddr> {
     let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     let bindable = |address: &IpAddr| check_bindable(*address).is_ok();

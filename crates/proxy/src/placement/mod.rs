@@ -20,7 +20,7 @@ pub use addresses::{AddressPolicy, AddressPool};
 pub use observations::protocol_name;
 pub use sockets::{DataplaneFilter, Placement};
 
-/// Kind of the object that a Gateway's name refers to: Kuma's builtin gateways have the name of their Dataplane.
+/// Returns the kind of the object that a Gateway's name refers to: Kuma's builtin gateways have the name of their Dataplane.
 pub fn gateway_kind(gateway: &Name) -> &'static str {
     match gateway.namespace.mesh() {
         Some(_) => "Dataplane",

@@ -17,7 +17,7 @@ pub(crate) struct LocalServices {
     known: BTreeMap<ObjectKey, Arc<ServiceAddresses>>,
     /// Ports of Services with a local address, and those addresses.
     services: BTreeMap<ObjectKey, Vec<(BackendId, Vec<IpAddr>)>>,
-    /// Addresses that were tested, and whether they are local.
+    /// Tested addresses; `true` for local ones.
     here: HashMap<IpAddr, bool>,
     /// Backends of the ports in `services`.
     needed: BTreeSet<BackendId>,
@@ -32,7 +32,7 @@ impl LocalServices {
         self.services.values().flatten()
     }
 
-    /// Checks again which addresses this machine has.
+    /// Tests again which addresses this machine has.
     pub(crate) fn refresh(&mut self) {
         self.here.clear();
         for (key, addresses) in self.known.clone() {

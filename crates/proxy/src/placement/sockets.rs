@@ -77,9 +77,9 @@ pub struct Placement {
     pub(super) observed: BTreeSet<Name>,
     /// Addresses of each Gateway.
     pub(super) assigned: BTreeMap<Name, AssignedAddresses>,
-    /// Logged reasons for which sockets without a status to report in are not opened.
+    /// Logged reasons why sockets that no status reports on are not opened.
     warnings: BTreeSet<String>,
-    /// Listeners without a socket, because it belongs to another owner, with the reason.
+    /// Listeners whose socket belongs to another owner, with the reason.
     pub(super) conflicts: BTreeMap<FrontendId, String>,
     /// Sockets to open.
     pub(crate) sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
@@ -346,7 +346,7 @@ impl Placement {
         Ok(SocketKey { address, transport })
     }
 
-    /// True if a retry may give a Gateway an address that it lacks.
+    /// Returns whether a retry may assign a missing address to a Gateway.
     pub(crate) fn has_retryable(&self) -> bool {
         let lacks_address = |assigned: &AssignedAddresses| {
             assigned.may_retry && (assigned.addresses.is_empty() || !assigned.unusable.is_empty())

@@ -127,8 +127,8 @@ pub(super) async fn begin(
     serve(worker, &snapshot, &frontends, connection, stream);
 }
 
-/// Starts a task that serves a connection in the protocol of its frontend. Each protocol has its own type of task, so that none takes more memory than it needs. A
-/// panic ends only the task's connection.
+/// Starts a task that serves a connection in the protocol of its frontend. Each protocol has its own type of task, so that each takes only the memory that it
+/// needs. A panic ends only the task's connection.
 fn serve(
     worker: &Rc<Worker>,
     snapshot: &WorkerSnapshot,

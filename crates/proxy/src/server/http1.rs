@@ -28,7 +28,7 @@ use crate::io::stream::{PrefixedStream, ReadHalf, WriteHalf, unsplit};
 use crate::io::task::{assert_size, spawn_within};
 use crate::worker::Worker;
 
-/// Time without a request after which a connection whose requests follow each other quickly becomes idle. Other connections become idle after each response.
+/// Time after which a connection with frequent requests becomes idle if no further request arrives. Other connections become idle after each response.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Bound for the size of an idle connection's future.
@@ -193,7 +193,7 @@ impl Http1Connection<'_> {
             }
         }));
         let received = self.timer.run_until(|| Some(deadline), received).await;
-        // A connection that becomes idle after a pause counts as idle since the start of the pause.
+        // A connection that becomes idle after a timeout counts as idle since the last response.
         if received.is_ok() {
             client.set_busy();
         }
@@ -210,7 +210,7 @@ enum Ended {
 
 /// Outcome of a busy period.
 enum Paused {
-    /// All requests were answered.
+    /// All requests got their responses.
     Idle,
     /// A response was sent after which the connection is closed.
     LastResponse,

@@ -1,9 +1,9 @@
-//! Connections of load balancers, which begin with a header of the PROXY protocol. The header is consumed and nothing else, so that the connection goes on as if the
-//! client had made it.
+//! Connections of load balancers, which begin with a header of the PROXY protocol. Only the header is consumed, so that the connection continues as if the
+//! client had opened it.
 //!
-//! The address of the peer alone decides if a header is expected ("the receiver MUST be configured to only receive the protocol described in this specification
-//! and MUST not try to guess whether the protocol header is present or not"). A client outside of the configured ranges can't state another address: its header is
-//! a malformed request.
+//! Only the address of the peer determines whether a header is expected ("the receiver MUST be configured to only receive the protocol described in this
+//! specification and MUST not try to guess whether the protocol header is present or not"). A client outside the configured ranges can't claim another address:
+//! its header is treated as a malformed request.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -108,7 +108,7 @@ async fn first_bytes(
     count
 }
 
-/// Consumes bytes, as many as the header has.
+/// Consumes this number of bytes, which is the length of the header.
 async fn skip(stream: &mut TcpStream, mut count: usize) -> Result<(), ProxyHeaderError> {
     let mut bytes = [0; 256];
     while count > 0 {

@@ -34,8 +34,8 @@ use crate::worker::Worker;
 const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 
 /// Response to plaintext HTTP on a TLS port.
-const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\
-    connection: close\r\nx-pointsman-reason: NotTls\r\n\r\nthis port speaks TLS\n";
+const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 27\r\n\
+    connection: close\r\nx-pointsman-reason: NotTls\r\n\r\nthis port accepts only TLS\n";
 
 /// The listener's action for a connection.
 enum TlsAction {

@@ -56,7 +56,7 @@ struct Session {
     pick: RefCell<SelectedEndpoint>,
     /// Time of the last datagram in either direction.
     last: Cell<Instant>,
-    /// The client's last datagram has not been answered yet.
+    /// The endpoint has not responded to the client's last datagram yet.
     awaits_response: Cell<bool>,
     up: Cell<u64>,
     down: Cell<u64>,
@@ -109,7 +109,7 @@ fn forward_to_endpoints(port: &Rc<Port>) -> bool {
         match port.listener.try_receive(&mut buffer) {
             Ok((count, client, at)) => forward_to_endpoint(port, (client, at), &buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            // The error of an earlier send, which the session of that datagram detects itself.
+            // An error of an earlier send, which the session of that datagram detects itself.
             Err(_) => {}
         }
     }
@@ -132,7 +132,7 @@ fn forward_to_endpoint(port: &Rc<Port>, key: SessionKey, datagram: &[u8]) {
             None => return,
         },
     };
-    // Bypasses tokio, which does not know yet that a new socket is writable.
+    // Bypasses tokio, whose readiness does not include a new socket yet.
     match SockRef::from(&session.socket).send(datagram) {
         Ok(_) => session.record_datagram(&session.up, datagram.len(), true),
         // Datagrams may be lost.

@@ -21,7 +21,7 @@ pub struct ClientHello {
     pub protocols: Vec<Vec<u8>>,
 }
 
-/// The reason for which there is no [`ClientHello`].
+/// Reason why there is no [`ClientHello`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HelloError {
     /// More bytes are needed.
@@ -212,7 +212,7 @@ fn server_name(mut extension: Decoder<'_>) -> Result<Option<String>, HelloError>
         return Err(HelloError::Malformed("not exactly one server name"));
     }
     let text = str::from_utf8(name).map_err(|_| HelloError::Malformed("invalid server name"))?;
-    // "Literal IPv4 and IPv6 addresses are not permitted"; one that is sent anyway counts as no name.
+    // "Literal IPv4 and IPv6 addresses are not permitted"; if one is sent anyway, it is treated like a missing name.
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     if bare.parse::<std::net::IpAddr>().is_ok() {
         return Ok(None);

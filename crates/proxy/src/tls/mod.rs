@@ -20,7 +20,7 @@ pub use backend::{BackendConfig, backend_config};
 pub(crate) use configs::TlsConfigs;
 pub use frontend::frontend_config;
 
-/// The reason for which a configuration can't be built.
+/// Reason why a configuration can't be built.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The key is unusable or does not belong to the certificate.

@@ -16,7 +16,7 @@ use crate::sockets::SocketFactory;
 use crate::tls::BackendConfig;
 use crate::worker::Worker;
 
-/// The reason for which no connection was made. Nothing of a request was sent.
+/// Reason why a connection could not be opened. Nothing of a request was sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("connecting: {0}")]
@@ -36,7 +36,7 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// The reason for logs and responses.
+    /// Returns the reason for logs and responses.
     pub(crate) fn fault_reason(&self) -> FaultReason {
         match self {
             ConnectError::Io(_) => FaultReason::ConnectFailed,
@@ -63,12 +63,12 @@ impl ConnectError {
 /// Connects to an endpoint over TCP.
 pub(crate) async fn tcp(sockets: &SocketFactory, address: SocketAddr) -> io::Result<TcpStream> {
     let stream = sockets.connect(address).await?;
-    // Headers and small bodies are written at once, so there is nothing for Nagle's algorithm to collect.
+    // Headers and small bodies are written at once, so Nagle's algorithm would only delay them.
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// Idle time after which the kernel probes whether the peer's host is still there.
+/// Idle time after which the kernel probes whether the peer's host is still reachable.
 pub(super) const KEEPALIVE_IDLE: Duration = Duration::from_secs(20);
 
 /// Interval between keepalive probes.

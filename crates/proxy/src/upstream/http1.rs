@@ -20,7 +20,7 @@ pub(crate) struct Http1Connection {
     pub(crate) buffer: Buffer,
     /// Bytes to be written.
     pub(crate) out: Vec<u8>,
-    /// True if it has carried another request before, so the endpoint may have closed it meanwhile.
+    /// True if it has carried another request before, so that the endpoint may have closed it in the meantime.
     pub(crate) reused: bool,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct PersistentConnection {
     _counted: ConnectionGuard,
 }
 
-/// Time after which a silent host is considered gone: 40 seconds, or `stall-time` if that is longer. A closed receive window counts as silence, and `stall-time` is
-/// the time for which a backend may stop reading a request body.
+/// Time after which a silent host is considered gone: 40 seconds, or `stall-time` if that is longer. A closed receive window counts as silence, and
+/// `stall-time` is the time for which a backend may stop reading a request body.
 fn user_timeout(limits: &Limits) -> Duration {
     (connect::KEEPALIVE_IDLE * 2).max(limits.stall_time)
 }
@@ -77,7 +77,7 @@ impl Http1Connection {
                 return Ok(Http1Connection::new(worker, idle, true));
             }
         }
-        // Boxed, because most requests find an idle connection and would still carry this future's size.
+        // Boxed: most requests use an idle connection, and their futures would be larger.
         Box::pin(Http1Connection::connect(worker, selected)).await
     }
 

@@ -124,7 +124,7 @@ impl Upstream {
         self.http2.sweep(oldest);
     }
 
-    /// True if there was no request for this long.
+    /// Returns whether there was no request for this long.
     pub(crate) fn is_idle(&self, time: Duration) -> bool {
         self.used.get().elapsed() >= time
     }
@@ -150,12 +150,12 @@ impl Upstream {
         })
     }
 
-    /// True if an address is an endpoint of the backend.
+    /// Returns whether an address is an endpoint of the backend.
     pub(crate) fn contains(&self, address: SocketAddr) -> bool {
         self.endpoints.borrow().contains(&address)
     }
 
-    /// HTTP version for a request. If the backend does not specify one, HTTP/1.1, or HTTP/2 for gRPC.
+    /// Returns the HTTP version for a request: that of the backend or, if it does not specify one, HTTP/2 for gRPC and HTTP/1.1 otherwise.
     pub(crate) fn protocol(&self, grpc: bool) -> UpstreamProtocol {
         match self.backend.borrow().protocol {
             BackendProtocol::Http2 | BackendProtocol::Grpc => UpstreamProtocol::Http2,

@@ -10,7 +10,7 @@ use super::SelectedEndpoint;
 use super::http1::PersistentConnection;
 use crate::sockets::SocketFactory;
 
-/// Identifies connections that may replace each other: those to one endpoint, made for clients with the same mark and network namespace.
+/// Identifies interchangeable connections: those to one endpoint for clients with the same mark and network namespace.
 #[derive(Debug)]
 pub(super) struct PoolKey {
     pub(super) address: SocketAddr,
@@ -36,7 +36,7 @@ impl PoolKey {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionPool(RefCell<Vec<(PoolKey, IdleQueue)>>);
 
-/// Connections to an endpoint with the time since which they are idle, oldest first.
+/// Connections to an endpoint with the time when they became idle, oldest first.
 type IdleQueue = VecDeque<(Instant, Box<PersistentConnection>)>;
 
 impl ConnectionPool {

@@ -1,7 +1,6 @@
 //! Limits on client connections and open files, shared by all workers.
-//!
-//! Neither idle clients nor unused upstream connections may lock out new clients. A client connection counts as one file, an open upstream connection as another.
-//! Near a limit the longest-idle client connections are closed, on any worker.
+//! Neither idle clients nor unused upstream connections may lock out new clients. Each client connection and each open upstream connection counts as one file.
+//! Near a limit, the longest-idle client connections of all workers are closed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -178,7 +177,7 @@ impl Admission {
         self.worker.idle.set_busy(&self.slot);
     }
 
-    /// Seconds since the start of the worker.
+    /// Returns the number of seconds since the start of the worker.
     pub(crate) fn second(&self) -> u64 {
         self.worker.second.get()
     }
@@ -193,7 +192,7 @@ impl Drop for Admission {
     }
 }
 
-/// The file of an upstream connection, counted until dropped. It is always granted, because clients leave a reserve.
+/// The file of an upstream connection, counted until dropped. It is always granted, because some files are reserved for upstream connections.
 #[derive(Debug)]
 pub(crate) struct UpstreamFile(Arc<super::WorkerShared>);
 

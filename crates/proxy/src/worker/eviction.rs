@@ -1,4 +1,5 @@
-//! Eviction of idle connections that count against one limit: that of the process, or of a port. Any worker can close the longest-idle connections of all workers.
+//! Eviction of idle connections that count against one limit: that of the process, or of a port. Any worker can close the longest-idle connections of all
+//! workers.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -14,13 +15,13 @@ use super::idle::{IdleConnections, SlotIndex};
 /// Time that a new client waits for an idle connection to close. An HTTP/2 connection takes up to a second if its client does not react to the GOAWAY.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Evictions that a new client requests: another client may take the freed slot.
+/// Maximum number of evictions for a new client. One may not suffice, because another client may take the freed slot.
 const ATTEMPTS: usize = 3;
 
 /// Value of [`IdleWorker::oldest`] without idle connections.
 const NONE_IDLE: u64 = u64::MAX;
 
-/// The idle connections of all workers, as the workers see each other's, and the clients that wait for one of them to close.
+/// The idle connections of all workers, and the clients that wait for one of them to close.
 #[derive(Debug)]
 pub(crate) struct SharedEviction {
     workers: Box<[IdleWorker]>,
@@ -29,7 +30,7 @@ pub(crate) struct SharedEviction {
     freed: Notify,
 }
 
-/// A worker's idle connections, as other workers see them. Written with every request, hence on cache lines of its own.
+/// A worker's idle connections, for other workers. It is written with every request and therefore has its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct IdleWorker {
@@ -52,7 +53,7 @@ impl SharedEviction {
         }
     }
 
-    /// Wakes waiting clients, because a connection has closed or they have to select another one.
+    /// Wakes waiting clients: a connection has closed, or they have to select another one.
     pub(super) fn wake_waiting(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.freed.notify_waiters();
@@ -148,7 +149,7 @@ impl IdleGroup {
     pub(super) fn set_busy(&self, slot: &IdleSlot) {
         let Some(slot) = slot.get() else { return };
         if self.list.set_busy(slot) {
-            // It had been selected to close but stays, so waiting clients have to select another one.
+            // It was selected to close but stays open, so waiting clients have to select another one.
             self.shared.wake_waiting();
         }
         self.publish_oldest();

@@ -21,7 +21,7 @@ use crate::upstream::Upstream;
 pub(crate) struct RulePlan {
     /// Origin in the configuration.
     pub(crate) origin: RuleOrigin,
-    /// Error with which all requests are answered.
+    /// Error that all requests get.
     pub(crate) fault: Option<Fault>,
     /// Filters of the rule and of each backend.
     pub(crate) filters: Option<Arc<RuleFilters>>,
@@ -52,7 +52,7 @@ pub(crate) struct RuleOrigin {
 }
 
 impl RuleOrigin {
-    /// The route and index under which the rule is logged; `None` if no route applies.
+    /// Returns the route and the index under which the rule is logged; `None` if no route applies.
     pub(crate) fn source(&self) -> Option<(&ObjectKey, usize)> {
         (!self.route.is_unrouted()).then(|| self.route.source(&self.rule))
     }
@@ -139,7 +139,7 @@ impl RulePlan {
         }
     }
 
-    /// The rule as the routing crate represents it.
+    /// Returns the rule in the form that the routing crate uses.
     fn rule(&self) -> MatchedRule<'_> {
         MatchedRule {
             frontend: &self.origin.frontend,
@@ -166,7 +166,7 @@ impl RulePlan {
         &self.backends[index]
     }
 
-    /// True if the upstream is a backend of the rule.
+    /// Returns whether the upstream is a backend of the rule.
     pub(crate) fn contains(&self, upstream: &Rc<Upstream>) -> bool {
         self.backends.iter().any(|target| {
             let upstreams = target.upstream.as_ref();

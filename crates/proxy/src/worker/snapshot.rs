@@ -1,4 +1,4 @@
-//! Snapshots of the configuration: one shared by all workers, and each worker's own with what it has prepared for it.
+//! Snapshots of the configuration: one that all workers share, and for each worker one with its prepared plans.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +31,7 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
     /// Pods by address.
     pub(crate) pods: Arc<HashMap<IpAddr, ObjectKey>>,
-    /// Tables of the mesh parents with a socket, for clients to whose calls no route applies.
+    /// Tables of the mesh parents with a socket, for clients whose calls no route applies to.
     pub(crate) unrouted: Arc<UnroutedTables>,
     /// TLS configurations of listeners that terminate TLS.
     pub(crate) tls: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,

@@ -262,7 +262,7 @@ fn an_https_port_rejects_unknown_names_and_plaintext() {
         "{received}"
     );
     assert!(
-        received.ends_with("\r\n\r\nthis port speaks TLS\n"),
+        received.ends_with("\r\n\r\nthis port accepts only TLS\n"),
         "{received}"
     );
 }

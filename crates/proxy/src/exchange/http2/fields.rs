@@ -7,7 +7,8 @@ use super::super::forwarded::X_REQUEST_ID;
 use super::super::headers::Headers;
 use crate::http1::{WriteError, is_forwarded};
 
-/// Values of up to this total size share one allocation. Larger ones are allocated separately, because the HPACK table keeps the allocation of each entry alive.
+/// Maximum total size of values that share one allocation. Larger ones are allocated separately, because the HPACK table keeps the allocation of each entry
+/// alive.
 const TOGETHER: usize = 2048;
 
 /// Builds a header map with capacity for `more` additional fields. Hop-by-hop fields are omitted.

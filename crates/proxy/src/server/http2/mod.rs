@@ -39,7 +39,7 @@ use task_pool::{PooledTask, TaskPool};
 /// Connection preface (RFC 9113 §3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Time to send GOAWAY on a connection that ends, and for an idle client to respond to the PING that precedes it.
+/// Time to send GOAWAY on a connection that is being closed, and for an idle client to respond to the PING that precedes it.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Time after which the waiting tasks of an idle connection are freed.

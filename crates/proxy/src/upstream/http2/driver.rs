@@ -37,7 +37,7 @@ pub(super) struct Http2Connection {
     pub(super) sender: RefCell<SendRequest<Bytes>>,
     /// Number of open streams.
     pub(super) streams: StreamCount,
-    /// Time since which there is no stream.
+    /// Time when the last stream ended.
     pub(super) idle_since: Cell<Instant>,
     /// Version of the upstream's settings when it was opened.
     settings_version: u64,
@@ -56,7 +56,7 @@ impl Http2Connection {
         Some(self.streams.get() < max.min(sender.current_max_send_streams()))
     }
 
-    /// True if it has had no stream for this long.
+    /// Returns whether there was no stream for this long.
     pub(super) fn is_idle(&self, max_idle: Duration) -> bool {
         self.streams.get() == 0 && self.idle_since.get().elapsed() >= max_idle
     }
@@ -170,9 +170,9 @@ async fn await_settings(
         let Some(driving) = &mut driver else {
             return Poll::Pending;
         };
-        // An endpoint that does not speak HTTP/2 answers with something else, or closes the connection.
+        // An endpoint without support for HTTP/2 responds with other bytes, or closes the connection.
         if let Poll::Ready(ended) = Pin::new(driving).poll(cx) {
-            tracing::debug!(?ended, "the endpoint does not speak HTTP/2");
+            tracing::debug!(?ended, "the endpoint does not support HTTP/2");
             return Poll::Ready(Err(ConnectError::Protocol));
         }
         match sender.current_max_send_streams() {
@@ -189,7 +189,7 @@ struct LivenessCheck {
     streams: StreamCount,
     reads: Rc<ReadCounter>,
     ping: Option<PingPong>,
-    /// Reads at the last update, and whether a PING is outstanding since.
+    /// Number of reads at the last update.
     reads_seen: u64,
     awaiting_pong: bool,
     pinged_at: Option<Instant>,
@@ -210,7 +210,7 @@ impl LivenessCheck {
         }
     }
 
-    /// Time at which a PING, or giving up, is due; `None` without streams.
+    /// Returns the time at which a PING has to be sent or the connection is given up; `None` without streams.
     fn deadline(&self) -> Option<Instant> {
         let quiet = self.quiet_since + KEEPALIVE_IDLE;
         let again = self.pinged_at.filter(|_| !self.awaiting_pong);

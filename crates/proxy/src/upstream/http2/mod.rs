@@ -135,7 +135,7 @@ impl EndpointConnections {
         }
         let pending = Rc::new(PendingConnection {
             done: Signal::default(),
-            // Replaced when the outcome is known.
+            // Overwritten when the outcome is known.
             error: RefCell::new(Some(ConnectError::Timeout)),
         });
         *slot = Some(pending.clone());
@@ -184,12 +184,12 @@ impl StreamLease {
         StreamLease { connection, reused }
     }
 
-    /// True if the connection existed before it was requested.
+    /// Returns whether the connection existed before it was requested.
     pub(crate) fn is_reused(&self) -> bool {
         self.reused
     }
 
-    /// True if the endpoint supports WebSockets over HTTP/2 (RFC 8441 §3).
+    /// Returns whether the endpoint supports WebSockets over HTTP/2 (RFC 8441 §3).
     pub(crate) fn supports_websockets(&self) -> bool {
         let sender = self.connection.sender.borrow();
         sender.is_extended_connect_protocol_enabled()

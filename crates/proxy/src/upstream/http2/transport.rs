@@ -1,4 +1,4 @@
-//! The transport of an HTTP/2 connection, TCP or TLS, with a count of reads by which silence is detected.
+//! The transport of an HTTP/2 connection, TCP or TLS, with a count of reads, which shows whether the peer is silent.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
