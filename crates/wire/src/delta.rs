@@ -70,7 +70,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, prost::DecodeError> {
         }
     }
     for name in message.removed_resources {
-        // A name that this version does not know is one that it has ignored or rejected before.
+        // If this version does not know the name, it has ignored or rejected the resource before.
         if let Ok(id) = name.parse::<ResourceId>() {
             id.record_removal(&mut decoded.delta);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// An error in a received resource. The sender is at fault, or newer than this version; retrying does not help.
+/// An error in a received resource. The sender is at fault, or newer than this version, so a retry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// A required field or `oneof` is not set. A newer sender may have set a case that this version does not know.

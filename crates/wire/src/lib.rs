@@ -1,8 +1,8 @@
 //! The bound form as protobuf messages, and delta xDS: the contract between a control plane and its proxies.
 //!
 //! `proto/pointsman/v1/resources.proto` documents the messages and the rules for changing them, `control.proto` the protocol. Encoding cannot fail. Decoding
-//! fails closed: a case that this version does not know rejects its resource, or makes a rule answer 500 if it is known which requests the rule matches. An
-//! invalid resource never affects another one: see [`decode`].
+//! fails closed: a case that this version does not know rejects its resource, or makes a rule respond with 500 if it is known which requests the rule matches.
+//! An invalid resource never affects another one: see [`decode`].
 
 mod backend;
 pub mod client;

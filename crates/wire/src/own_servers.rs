@@ -1,4 +1,4 @@
-//! Addresses of Pointsman's own servers as messages. Both sides tell the other one theirs, so that no route leads there.
+//! Addresses of Pointsman's own servers as messages. Control plane and proxy send each other theirs, so that no route can reach them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use pointsman_binding::{OwnServer, OwnServers};
 
 use crate::proto::{self, OwnServerKind};
 
-/// Encodes the servers that a peer may be able to reach. A loopback address is one of another machine to a peer that connects from elsewhere.
+/// Encodes the servers that a peer may be able to reach. Loopback addresses are omitted for a peer on another machine.
 pub fn encode(servers: &OwnServers, peer: IpAddr) -> Vec<proto::OwnServer> {
     let is_here = peer.to_canonical().is_loopback();
     let reachable = servers.iter().filter(|(_, address)| {
@@ -41,8 +41,8 @@ pub fn decode(servers: &[proto::OwnServer]) -> OwnServers {
     decoded
 }
 
-/// Returns those of a proxy's servers that are on its own machine, judging by the address that it connects from: a proxy must not be able to take an endpoint
-/// from others by calling it its own. It never connects to its own servers, whatever is known here.
+/// Returns those of a proxy's servers that are on its own machine, judged by the address that it connects from: a proxy must not be able to block endpoints of
+/// others by claiming their addresses. Regardless of the result, a proxy never connects to its own servers.
 pub fn on_machine(servers: &OwnServers, peer: IpAddr) -> OwnServers {
     let peer = peer.to_canonical();
     let mut own = OwnServers::default();

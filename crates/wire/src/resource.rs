@@ -101,8 +101,8 @@ impl ResourceId {
         }
     }
 
-    /// The parent of the resource, whose receivers also receive this one without a reference: the route of a rule, the frontend of an attachment, the Gateway of
-    /// a listener.
+    /// Returns the parent of the resource: the route of a rule, the frontend of an attachment, the Gateway of a listener. Proxies that receive the parent also
+    /// receive this resource.
     pub fn parent(&self) -> Option<ResourceId> {
         match self {
             ResourceId::Rule(id) => Some(ResourceId::Route(id.route.clone())),
@@ -114,7 +114,7 @@ impl ResourceId {
         }
     }
 
-    /// Resources that the id itself refers to.
+    /// Returns the resources that the id itself contains.
     fn named(&self) -> Vec<ResourceId> {
         match self {
             ResourceId::Attachment(id) => vec![ResourceId::Route(id.route.clone())],
@@ -232,7 +232,7 @@ impl Resource {
         })
     }
 
-    /// Resources that must be in effect for this one to work, and that its receivers get too.
+    /// Returns the resources that must be in effect for this one to work. Proxies that receive this one also receive them.
     pub fn references(&self) -> Vec<ResourceId> {
         let mut all = self.id().named();
         match self {
@@ -325,7 +325,7 @@ pub fn changes(delta: &Delta) -> impl Iterator<Item = ResourceChange> {
         gateways,
         services,
         workloads,
-        // Control planes keep these to themselves.
+        // These are not sent to proxies.
         infrastructures: _,
         statuses: _,
     } = delta;

@@ -1,4 +1,4 @@
-//! Rules: filters, weighted backends and faults. A filter or target that this version does not know is replaced by a fault that answers 500.
+//! Rules: filters, weighted backends and faults. A filter or target that this version does not know is replaced by a fault with status 500.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,5 @@
 //! TLS between control plane and proxies: mutual, or with a certificate on the control plane's side only, where proxies present tokens.
-//!
-//! Certificates are read again when their files have changed; connections that are open stay open.
+//! Certificates are reloaded when their files change; open connections stay open.
 
 use std::fmt;
 use std::fs;
@@ -39,7 +38,7 @@ pub enum TlsError {
     /// A file has no certificate.
     #[error("{0}: it has no certificate")]
     Empty(PathBuf),
-    /// The certificate, the key and the authorities don't make a configuration.
+    /// The certificate, the key and the authorities are not a valid configuration.
     #[error("{0}: {1}")]
     Rejected(PathBuf, rustls::Error),
     /// The authorities can't verify anything.
@@ -237,7 +236,7 @@ impl ServerTls {
         Ok(ServerTls(ServerSource::Files(build)))
     }
 
-    /// Presents a certificate that was issued by this process, and asks proxies for none.
+    /// Presents a certificate that this process issued, and does not request certificates of proxies.
     pub fn issued(certificate: &IssuedCertificate) -> Result<Self, rustls::Error> {
         let config = Arc::new(certificate.server()?);
         Ok(ServerTls(ServerSource::Issued(Mutex::new(config))))

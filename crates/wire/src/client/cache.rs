@@ -1,8 +1,9 @@
 //! The last configuration on disk, for a start without a control plane.
 //!
-//! `DIR/snapshot` starts with a line that names the format and a line with the subscription. Chunks follow, each a length of 4 bytes (big-endian) and a `DeltaDiscoveryResponse`; a chunk of
-//! length 0 ends the list. Then come encrypted chunks with the secrets, in the same way, and the SHA-256 hash of everything before. The key of the secrets, for AES-256-GCM, is in
-//! `DIR/key`. Both files can be read by their owner only. A file that was cut or changed is not used.
+//! `DIR/snapshot` starts with a line that names the format and a line with the subscription. Chunks follow, each a length of 4 bytes (big-endian) and a
+//! `DeltaDiscoveryResponse`; a chunk of length 0 ends the list. Then come encrypted chunks with the secrets, in the same way, and the SHA-256 hash of
+//! everything before. The key of the secrets, for AES-256-GCM, is in `DIR/key`. Only their owner can read both files. A file that was truncated or modified is
+//! not used.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -33,7 +34,7 @@ const KEY_LEN: usize = 32;
 #[derive(Clone, Debug)]
 pub struct Cache {
     directory: PathBuf,
-    /// Private keys are stored, too.
+    /// True if private keys are stored too.
     with_secrets: bool,
 }
 
@@ -49,7 +50,7 @@ pub enum CacheError {
 }
 
 impl Cache {
-    /// Names a directory, which is created when needed. Private keys are stored only if asked for.
+    /// Creates a cache in a directory, which is created when it is first written to. `with_secrets` includes private keys.
     pub fn new(directory: PathBuf, with_secrets: bool) -> Self {
         Cache {
             directory,
@@ -57,7 +58,7 @@ impl Cache {
         }
     }
 
-    /// Reads the configuration of a subscription; an empty one if there is none, or if it is that of another subscription.
+    /// Reads the configuration of a subscription. Returns an empty one if nothing is stored, or if it belongs to another subscription.
     pub fn load(&self, subscription: &Subscription) -> Result<Replica, CacheError> {
         let path = self.directory.join("snapshot");
         let bytes = match fs::read(&path) {
@@ -71,11 +72,11 @@ impl Cache {
         let end = bytes.len().checked_sub(SHA256_OUTPUT_LEN);
         let (content, hash) = bytes.split_at(end.ok_or_else(|| malformed("it was cut"))?);
         if digest(&SHA256, content).as_ref() != hash {
-            return Err(malformed("it was cut or changed"));
+            return Err(malformed("it was truncated or modified"));
         }
         let mut rest = content;
         if line(&mut rest) != Some(FORMAT) {
-            return Err(malformed("another version of Pointsman has written it"));
+            return Err(malformed("it was written by another version of Pointsman"));
         }
         let mut replica = Replica::default();
         if line(&mut rest) != Some(&*subscription.to_string()) {
@@ -129,7 +130,7 @@ impl Cache {
         match fs::read(&path) {
             Ok(bytes) => match bytes.try_into() {
                 Ok(key) => Ok(Some(key)),
-                Err(_) => Err(CacheError::Malformed(path, "it has to have 32 bytes")),
+                Err(_) => Err(CacheError::Malformed(path, "its length is not 32 bytes")),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(CacheError::Io(path, error)),
@@ -143,7 +144,7 @@ impl Cache {
         Ok(key)
     }
 
-    /// Replaces a file in one step.
+    /// Replaces a file atomically.
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let beside = self.directory.join(format!("{name}.new"));
         let _ = fs::remove_file(&beside);
@@ -164,7 +165,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     fs::File::open(path)?.sync_all()
 }
 
-/// Takes a line off the front.
+/// Removes and returns the first line.
 fn line<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
     let end = rest.iter().position(|byte| *byte == b'\n')?;
     let (line, after) = rest.split_at(end);
@@ -172,7 +173,7 @@ fn line<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
     std::str::from_utf8(line).ok()
 }
 
-/// Takes a chunk off the front; `None` at the end of a list.
+/// Removes and returns the first chunk; `None` at the end of a list.
 fn chunk<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, &'static str> {
     let (length, after) = rest.split_first_chunk().ok_or("a length is missing")?;
     let length = u32::from_be_bytes(*length) as usize;
@@ -207,7 +208,7 @@ fn encrypt(key: &[u8; KEY_LEN], mut chunk: Vec<u8>) -> io::Result<Vec<u8>> {
 }
 
 fn decrypt(key: &[u8; KEY_LEN], sealed: &[u8]) -> Result<Vec<u8>, &'static str> {
-    const WRONG: &str = "private keys can't be decrypted: the key is another one";
+    const WRONG: &str = "private keys can't be decrypted: the key has changed";
     let (nonce, chunk) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(WRONG)?;
     let key = RandomizedNonceKey::new(&AES_256_GCM, key).map_err(|_| WRONG)?;
     let nonce = Nonce::assume_unique_for_key(*nonce);

@@ -1,11 +1,10 @@
 //! The proxy's side of delta xDS: follows a control plane, reconnects, and reports back.
-//!
-//! - [`Replica`] is what was received; it is pure.
-//! - `connection` opens connections to control planes, one after the other.
+//! - [`Replica`] holds the received resources, without I/O.
+//! - `connection` opens connections to control planes.
 //! - `stream` follows one connection.
 //! - [`TokenFile`] is the credential of a proxy that has no certificate.
 //! - [`Cache`] keeps the last configuration on disk.
-//! - [`ReportQueue`] holds what is to be reported.
+//! - [`ReportQueue`] queues reports.
 
 mod cache;
 mod connection;
@@ -35,7 +34,7 @@ pub use token::TokenFile;
 /// Shortest and longest time between two attempts to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// Time from a change to storing it: several changes are stored together.
+/// Time from a change until it is stored, so that several changes are stored together.
 const STORE_DELAY: Duration = Duration::from_secs(1);
 
 /// Settings of a client.
@@ -55,7 +54,7 @@ pub struct ClientOptions {
     pub cache: Option<Cache>,
     /// The configuration that the proxy subscribes to.
     pub subscription: Subscription,
-    /// Servers of the proxy itself, which no route may lead to.
+    /// Servers of the proxy itself, which no route may reach.
     pub own: OwnServers,
     /// Gets the servers of control planes, as they become known.
     pub control_plane_servers: watch::Sender<OwnServers>,
@@ -68,7 +67,7 @@ pub struct Commit {
     pub delta: Delta,
     /// Version of the control plane's state.
     pub version: u64,
-    /// To be notified when the changes are in effect. If it is dropped instead, the client ends.
+    /// Has to be notified when the changes are in effect. If it is dropped instead, the client stops.
     pub applied: oneshot::Sender<()>,
 }
 
@@ -123,7 +122,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client that has the resources of a replica. Sends commits to `commits`, and what is put into `reports` to the control plane.
+    /// Creates a client that starts with the resources of a replica. It sends commits to `commits`, and the contents of `reports` to the control plane.
     pub fn new(
         options: ClientOptions,
         replica: Replica,
@@ -171,14 +170,14 @@ impl Client {
             }
             let was_connected = self.record_failure(&url, &error);
             if self.store_at.is_some() {
-                // Without a connection, nothing else will be stored for a while.
+                // Without a connection, the next commit may be far away.
                 self.store();
             }
             if was_connected && before != self.state.lock().version {
                 backoff = BACKOFF.0;
             }
             next += 1;
-            // All control planes are tried before the client waits longer.
+            // The delay grows only after all control planes have been tried.
             if next % self.options.control_planes.len() == 0 {
                 tokio::time::sleep(jittered(backoff)).await;
                 backoff = (backoff * 2).min(BACKOFF.1);
@@ -204,7 +203,7 @@ impl Client {
         Ok(self.follow(url, connection, token).await)
     }
 
-    /// Records servers of control planes. They are never forgotten: an address from which a control plane has moved may be one of another server of it.
+    /// Records servers of control planes. They are never removed: an address that a control plane no longer uses may belong to another server of it.
     fn record_servers(&self, add: impl FnOnce(&mut OwnServers)) {
         self.options.control_plane_servers.send_if_modified(|own| {
             let before = own.clone();
@@ -234,7 +233,7 @@ impl Client {
         }
     }
 
-    /// Stores the configuration on another thread. If a part of the next version was received already, it is stored after the next commit.
+    /// Stores the configuration on another thread. If a part of the next version has already been received, the configuration is stored after the next commit.
     fn store(&mut self) {
         let is_storing = self
             .storing

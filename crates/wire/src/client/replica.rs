@@ -42,7 +42,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Records a response, which takes effect with the next commit.
+    /// Records a response. It takes effect with the next commit.
     pub fn receive(&mut self, response: DeltaDiscoveryResponse) {
         for resource in response.resources {
             self.receive_resource(resource);
@@ -147,7 +147,7 @@ impl Replica {
         self.held.is_empty()
     }
 
-    /// Summary of what was received.
+    /// Returns a summary of the received resources.
     pub fn digest(&self) -> HashMap<String, String> {
         self.digest.to_versions()
     }
@@ -177,7 +177,7 @@ impl Replica {
             let resource = held.resource.as_ref()?;
             Some((name, &*held.version, resource))
         });
-        // Those that retained versions name. The control plane will say that they are gone.
+        // Resources that retained versions reference. The control plane will report that they were removed.
         let removed = self.removed.iter();
         let removed = removed.map(|(name, resource)| (name, "", resource));
         for (name, version, resource) in held.chain(removed) {

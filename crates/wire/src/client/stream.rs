@@ -26,7 +26,7 @@ use crate::xds::google::rpc;
 /// Bytes after which responses are acknowledged even without a commit.
 const ACKNOWLEDGE_BYTES: usize = 256 * 1024;
 
-/// Resources listed in one request.
+/// Maximum number of resources listed in one request.
 const LISTED: usize = 5_000;
 
 /// `INVALID_ARGUMENT` of gRPC.
@@ -78,7 +78,7 @@ impl Client {
         let token_file = self.options.token.clone();
         let (reports, commits) = (self.reports.clone(), self.commits.clone());
         let name = self.options.name.clone();
-        // The control plane judges by the address of the connection which of them are on this machine.
+        // The control plane uses the address of the connection to determine which of them are on this machine.
         let own_servers = own_servers::encode(&self.options.own, Ipv4Addr::LOCALHOST.into());
         let origin = http::Uri::from_static("http://control-plane");
         let grpc = || {
@@ -162,7 +162,7 @@ impl Client {
             }
             received += response.encoded_len();
             let (nonce, type_url) = (response.nonce.clone(), response.type_url.clone());
-            // Until the next commit, the replica is no state of the control plane: a new stream has to compare it.
+            // Until the next commit, the replica does not correspond to a state of the control plane, and a new stream has to compare it.
             self.position = None;
             self.replica.receive(response);
             if received >= ACKNOWLEDGE_BYTES {
@@ -211,7 +211,7 @@ impl Client {
         let snapshot = proto::Snapshot::decode(&*any.value);
         let snapshot = snapshot.map_err(|_| StreamError::Protocol("a malformed snapshot"))?;
         match snapshot.state {
-            // A state of a newer version.
+            // A case of a newer version of the protocol.
             None => Ok(()),
             Some(State::Differing(differing)) => {
                 self.list(&differing.buckets, &nonce, requests).await
@@ -219,7 +219,7 @@ impl Client {
             Some(State::Commit(commit)) => {
                 let servers = own_servers::decode(&commit.own_servers);
                 self.record_servers(|own| own.extend(&servers));
-                // Until the commit is in effect, there is none to resume from.
+                // Until the commit is in effect, there is no position to resume from.
                 self.position = None;
                 self.commit(commit.version).await?;
                 self.store_soon();
@@ -265,7 +265,7 @@ impl Client {
         state.rejected = rejected.map(|rejection| rejection.name.clone()).collect();
     }
 
-    /// Acknowledges a commit, with everything that is rejected now.
+    /// Creates the acknowledgement of a commit, with all resources that are rejected now.
     fn acknowledgement(&self, nonce: String) -> DeltaDiscoveryRequest {
         let rejections: Vec<proto::Rejection> = self.replica.rejected().cloned().collect();
         let error_detail = (!rejections.is_empty()).then(|| rpc::Status {

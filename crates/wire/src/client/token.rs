@@ -10,7 +10,7 @@ use tonic::metadata::{AsciiMetadataValue, errors::InvalidMetadataValue};
 
 use super::ControlPlaneConnectError;
 
-/// Interval between looks at the file. A token is replaced long before it expires.
+/// Interval between reads of the file. A token is replaced long before it expires.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// A file with a token.
@@ -47,7 +47,7 @@ impl TokenFile {
     pub(super) async fn replaced(&self, used: &Credential) {
         loop {
             tokio::time::sleep(INTERVAL).await;
-            // A file that can't be read now says nothing about the token in use.
+            // If the file can't be read now, the token in use may still be valid.
             if self.read().is_ok_and(|now| now != *used) {
                 return;
             }

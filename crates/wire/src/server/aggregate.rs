@@ -222,7 +222,7 @@ fn describe(id: &pointsman_binding::bound::FrontendId) -> String {
     }
 }
 
-/// Joins the observations of a Gateway by several proxies; `None` if there is none.
+/// Merges the observations of a Gateway by several proxies; `None` if there are none.
 fn join(reports: &[(&str, &Observation)]) -> Option<Observation> {
     if let [(_, only)] = reports {
         return Some((*only).clone());

@@ -106,7 +106,7 @@ fn parse(text: &str) -> Result<Rules, (usize, String)> {
         };
         let words: Vec<&str> = words.collect();
         if words.is_empty() {
-            let why = format!("`{identity}` is followed by nothing that it may subscribe to");
+            let why = format!("`{identity}` is not followed by a permitted subscription");
             return Err((number, why));
         }
         let own = match words.contains(&"*") {

@@ -21,7 +21,7 @@ pub struct Encoded {
     /// Name in xDS.
     pub(super) name: Arc<str>,
     pub(super) kind: ResourceType,
-    /// Objects whose rules it carries: a route of the Gateway API, or Kuma's policies. Empty for a removal of one of Kuma's rules.
+    /// Objects whose rules it contains: a route of the Gateway API, or Kuma policies. Empty for the removal of a Kuma rule.
     pub(super) owners: Vec<ObjectKey>,
     /// `None` for a removal.
     pub(super) update: Option<Update>,
@@ -33,20 +33,21 @@ pub(super) struct Update {
     /// The resource as a `Resource` message of xDS.
     pub(super) message: Bytes,
     pub(super) fingerprint: Fingerprint,
-    /// Names of resources that this one names.
+    /// Names of the resources that this one references.
     pub(super) references: Vec<Arc<str>>,
-    /// Name of the resource whose subscribers get this one too.
+    /// Name of the resource whose subscribers also receive this one.
     pub(super) parent: Option<Arc<str>>,
     pub(super) root: Option<Box<Root>>,
 }
 
-/// Encodes the changes of a delta in the order in which they are sent: updates after what they name, then removals before what they name.
+/// Encodes the changes of a delta in the order in which they are sent: updates after the resources that they reference, then removals before the resources that
+/// they reference.
 pub fn encode_all(delta: &Delta) -> Vec<Encoded> {
     let changes = changes(delta);
     let mut all: Vec<Encoded> = changes
         .map(|(id, resource)| encode(&id, resource.as_ref()))
         .collect();
-    // Not a stable sort, which needs memory for half of them.
+    // A stable sort would need memory for half of them.
     all.sort_unstable_by_key(|encoded| match encoded.update {
         Some(_) => (false, encoded.kind as i8),
         None => (true, -(encoded.kind as i8)),

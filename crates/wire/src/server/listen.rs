@@ -46,7 +46,7 @@ pub async fn accept(
                 continue;
             }
         };
-        // A failure only makes small messages slower.
+        // If this fails, small messages are only slower.
         let _ = stream.set_nodelay(true);
         let (server, tls) = (server.clone(), tls.clone());
         tokio::spawn(async move {

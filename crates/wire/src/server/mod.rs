@@ -1,13 +1,13 @@
 //! The server of delta xDS: one set of resources, many proxies.
 //!
 //! - `encoded` encodes each changed resource once, whatever the number of proxies.
-//! - `store` holds the encoded resources and the log of changes, in which each resource has only its latest position. What it keeps per proxy is a position in
-//!   that log. Its part `effects` knows which routes are in effect on all proxies, and which proxies lag.
+//! - `store` holds the encoded resources and the log of changes, in which each resource has only its latest position. For each proxy it keeps a position in
+//! that log. Its submodule `effects` determines which routes are in effect on all proxies, and which proxies lag.
 //! - `scope` computes and maintains the set of resources that some proxies subscribe to; proxies with equal subscriptions share it.
 //! - `selector` parses subscriptions.
-//! - `service` accepts streams, each of which `session` runs; `codec` sets the size of their buffers; `proxies` is what is known of connected proxies.
-//! - `listen` accepts connections. `peer` is the identity of a proxy and the permission that follows from it; `authorization` reads permissions from a file.
-//! - `aggregate` joins the reports of several proxies.
+//! - `service` accepts streams, each of which `session` runs; `codec` sets the size of their buffers; `proxies` holds information about connected proxies.
+//! - `listen` accepts connections. `peer` determines the identity and the permissions of a proxy; `authorization` reads permissions from a file.
+//! - `aggregate` merges the reports of several proxies.
 
 mod aggregate;
 mod authorization;

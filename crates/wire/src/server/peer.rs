@@ -60,13 +60,13 @@ pub struct Grant {
     pub identities: Vec<String>,
     /// Name under which its state and its reports are kept.
     pub name: ProxyName,
-    /// Time at which the proof expires. The stream ends then, and the proxy has to present another one.
+    /// Time at which the credential expires. The stream ends then, and the proxy has to present a new one.
     pub expires: Option<Instant>,
     /// Evaluates the permission again while the stream is open.
     pub recheck: Recheck,
 }
 
-/// Evaluates the permission of a proven identity again. Called every few seconds for each stream, so it takes no request to another server.
+/// Evaluates the permission of a proven identity again. It is called every few seconds for each stream and therefore must not make requests to other servers.
 #[derive(Clone)]
 pub struct Recheck(Arc<dyn Fn() -> Result<Subscription, Refusal> + Send + Sync>);
 
@@ -78,7 +78,7 @@ impl Recheck {
         Recheck(Arc::new(permitted))
     }
 
-    /// Returns the subscription that is permitted now.
+    /// Returns the currently permitted subscription.
     pub fn permitted(&self) -> Result<Subscription, Refusal> {
         (self.0)()
     }
@@ -90,7 +90,7 @@ impl fmt::Debug for Recheck {
     }
 }
 
-/// Name of a proxy, as far as it is proven. Without a proof a proxy could replace the reports of another one.
+/// Name of a proxy, and the part of it that the credential proves. With an unproven name, a proxy could replace the reports of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyName {
     /// The name that the proxy gives itself.
@@ -115,13 +115,13 @@ impl ProxyName {
 /// A refused stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Its credential is missing or invalid. Another attempt needs another credential.
+    /// The credential is missing or invalid. A retry needs a new credential.
     #[error("{0}")]
     Unauthenticated(String),
-    /// Its identity is proven, but it has no permissions.
+    /// The identity is proven but has no permissions.
     #[error("{0}")]
     Forbidden(String),
-    /// Its credential could not be verified.
+    /// The credential could not be verified.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -136,7 +136,7 @@ impl From<Refusal> for Status {
     }
 }
 
-/// A decision on a proxy that may take a request to another server.
+/// A pending decision about a proxy, which may require a request to another server.
 pub type Decision = Pin<Box<dyn Future<Output = Result<Grant, Refusal>> + Send>>;
 
 /// Decides what a proxy may subscribe to.

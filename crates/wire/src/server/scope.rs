@@ -1,7 +1,7 @@
 //! Logs of changes, and the sets of resources that proxies with a restricted subscription receive.
 //!
-//! The members of a set are the resources reachable from those that a subscription selects, along references and from parents to children. This graph is acyclic,
-//! so the set counts the paths to each member, and the cost of a change is proportional to the members that it affects.
+//! The members of a set are the resources reachable from those that a subscription selects, along references and from parents to children. This graph is
+//! acyclic, so the set counts the paths to each member, and the cost of a change is proportional to the members that it affects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,7 +23,7 @@ pub(super) struct Log {
     pub changed: u64,
 }
 
-/// Removals that a log keeps for slow proxies if it has fewer resources.
+/// Minimum number of removals that a log keeps for slow proxies.
 const MIN_REMOVALS: usize = 10_000;
 
 impl Log {
@@ -79,7 +79,7 @@ impl Log {
 /// A resource of the set.
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
-    /// Number of paths to the resource; 0 if it has left the set and its removal is still in the log.
+    /// Number of paths to the resource; 0 if it was removed from the set and its removal is still in the log.
     count: u32,
     /// Position in the log; 0 if it has none because the resource does not exist.
     position: u64,

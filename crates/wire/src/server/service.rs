@@ -104,7 +104,7 @@ impl Server {
         }
     }
 
-    /// Ends all streams. Proxies connect again, to another control plane if they know one.
+    /// Ends all streams. Proxies reconnect, to another control plane if they have several.
     pub fn shut_down(&self) {
         self.is_closed.send_replace(true);
     }
@@ -151,7 +151,7 @@ impl Server {
         (self.notify)();
     }
 
-    /// Takes the reports of proxies since the last call.
+    /// Returns the reports of proxies since the last call.
     pub fn take_reports(&self) -> Vec<Change> {
         self.reports().take(Instant::now())
     }
@@ -171,7 +171,7 @@ impl Server {
         &self.own
     }
 
-    /// Takes the effects of routes that have changed since the last call. `unix` is the time in seconds since the Unix epoch.
+    /// Returns the effects of routes that have changed since the last call. `unix` is the time in seconds since the Unix epoch.
     ///
     /// Routes are examined in chunks, between which the lock is released for the streams of proxies.
     pub fn take_effects(&self, scan: Scan, unix: i64) -> EffectChanges {
@@ -296,7 +296,7 @@ impl Server {
                 let mut changes = crate::reports::decode_report(report);
                 match grant.recheck.permitted() {
                     Ok(allowed) => changes.retain(|change| is_allowed(&allowed, change)),
-                    // The stream of resources ends soon, and this one with it.
+                    // The stream of resources ends soon, and this stream with it.
                     Err(_) => changes.clear(),
                 }
                 self.reports().apply(&proxy, stream, changes);
@@ -363,7 +363,7 @@ pub struct ProxyStatus {
     pub rejected: BTreeMap<String, String>,
     /// Other problems that it has reported.
     pub problems: Vec<String>,
-    /// Everything that it has reported is reflected in statuses.
+    /// True if statuses reflect all its reports.
     pub reports_applied: bool,
 }
 

@@ -36,13 +36,13 @@ pub const MAX_REQUEST: usize = 4 * 1024 * 1024;
 /// Bytes of one response, unless a single resource is larger. A stream keeps the buffer in which its last response was encoded.
 const RESPONSE_BYTES: usize = 32 * 1024;
 
-/// Bytes that may be sent and not acknowledged.
+/// Maximum number of bytes that are sent without an acknowledgement.
 const WINDOW: usize = 512 * 1024;
 
-/// Resources that a proxy may list when it connects.
+/// Maximum number of resources that a proxy may list when it connects.
 const MAX_LISTED: usize = 4_000_000;
 
-/// Rejected resources of one proxy that are kept.
+/// Maximum number of rejected resources that are kept for a proxy.
 const MAX_REJECTED: usize = 100;
 
 /// Time between two checks of a proxy's permission.
@@ -51,7 +51,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Time for the requests with which a stream starts.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A `DeltaDiscoveryResponse` whose resources are encoded already: a field of bytes and one of messages look the same on the wire.
+/// A `DeltaDiscoveryResponse` whose resources are already encoded: fields of type bytes and message have the same encoding.
 #[derive(Clone, PartialEq, Message)]
 pub struct EncodedResponse {
     #[prost(bytes = "bytes", repeated, tag = "2")]
@@ -172,7 +172,7 @@ pub async fn run(
             }
         };
         if let Some(status) = revoked {
-            // The permission may have ended with a Gateway, whose removal is still to be sent.
+            // The permission may have ended because a Gateway was removed. Its removal has to be sent first.
             session.send_news().await?;
             return Err(session.revoke(status));
         }
@@ -228,7 +228,7 @@ impl<'s> Session<'s> {
         }
         let subscription = wanted.restrict(&allowed);
         if subscription.is_empty() {
-            // Parts that are refused are logged above.
+            // Refused parts are logged above.
             if refused.is_empty() {
                 let identity = grant.identities.join(", ");
                 server.count_refusal();
@@ -267,7 +267,7 @@ impl<'s> Session<'s> {
             state.proxies.insert(id, proxy);
             (id, resume)
         };
-        // Effects are examined again if it does not acknowledge anything in time.
+        // Effects are examined again if the proxy does not acknowledge in time.
         server.notify();
         let mut session = Session {
             server,
@@ -326,7 +326,7 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
-    /// Sends changes as long as enough of what was sent before is acknowledged.
+    /// Sends changes while the amount of unacknowledged bytes is below the limit.
     async fn send_news(&mut self) -> Result<(), Status> {
         loop {
             let open: usize = self.unacknowledged.iter().map(|sent| sent.bytes).sum();
@@ -469,7 +469,7 @@ fn refuse(server: &Server, proxy: &str, address: SocketAddr, refusal: Refusal) -
     match &refusal {
         Refusal::Unauthenticated(_) => server.count_rejected_credential(),
         Refusal::Forbidden(_) => server.count_refusal(),
-        // The verification failed, so this says nothing about the proxy.
+        // The verification itself failed, so the proxy is not at fault.
         Refusal::Unavailable(_) => {}
     }
     tracing::warn!("proxy {proxy} ({address}) is refused: {refusal}");

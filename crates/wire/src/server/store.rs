@@ -1,7 +1,7 @@
 //! The encoded resources of a control plane, and the progress of each proxy.
 //!
 //! Each change of a resource gets the next position of one sequence. A proxy has received everything up to its own position. This module does no I/O and never
-//! waits.
+//! blocks.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -21,7 +21,7 @@ use effects::Effects;
 /// Index of a slot.
 pub(super) type SlotId = u32;
 
-/// A resource, or the name of one that others name and that does not exist.
+/// A resource, or the name of a missing resource that others reference.
 #[derive(Debug)]
 pub(super) struct Slot {
     name: Arc<str>,
@@ -29,7 +29,7 @@ pub(super) struct Slot {
     content: Option<Content>,
     /// Position in the log of everything; 0 if it has none.
     position: u64,
-    /// Resources that this one names.
+    /// Resources that this one references.
     pub references: Box<[SlotId]>,
     /// Resources that name this one as their parent.
     pub children: BTreeSet<SlotId>,
@@ -104,7 +104,7 @@ impl Slots {
                     }
                     None => {
                         if self.slots.len() == self.slots.capacity() {
-                            // There may be hundreds of thousands, so doubling would waste much.
+                            // There may be hundreds of thousands of slots, so doubling would waste memory.
                             self.slots.reserve_exact(self.slots.len() / 8 + 64);
                         }
                         self.slots.push(slot);
@@ -194,11 +194,11 @@ struct Progress {
     is_dirty: bool,
     /// Last commit that is in effect; `None` before the first one.
     acknowledged: Option<u64>,
-    /// True if the proxy counts as serving its subscription: it has its first configuration, or the time to get it has passed.
+    /// True if the proxy is considered to serve its subscription: it has its first configuration, or the time to get it has passed.
     counts: bool,
     /// The log's horizon when the proxy connected. Removals dropped before then do not affect the proxy.
     horizon: u64,
-    /// Removals up to here are not sent: the proxy had nothing when it connected.
+    /// Removals up to this position are not sent, because the proxy had no resources when it connected.
     skip_removals: u64,
 }
 
@@ -209,7 +209,7 @@ pub struct Batch {
     pub updates: Vec<(ResourceType, Bytes)>,
     /// Names of removed resources.
     pub removals: Vec<(ResourceType, Arc<str>)>,
-    /// The commit that ends the batch, if the proxy then has everything.
+    /// The commit that ends the batch, if the proxy has all changes after it.
     pub commit: Option<u64>,
 }
 
@@ -446,7 +446,7 @@ impl Store {
 
 /// Proxies.
 impl Store {
-    /// Connects a proxy. `digest` summarizes what it has, and `position` is that of its last commit if it was connected to this process before.
+    /// Connects a proxy. `digest` summarizes its resources, and `position` is that of its last commit if it was connected to this process before.
     pub fn connect(
         &mut self,
         subscription: &Subscription,
@@ -481,7 +481,7 @@ impl Store {
             position,
             backlog: VecDeque::new(),
             is_dirty: true,
-            // The proxy has put everything up to the position into effect.
+            // Everything up to the position is in effect on the proxy.
             acknowledged: resumed,
             counts: false,
         };

@@ -1,10 +1,9 @@
 //! The effect of routes on proxies: for each route, the proxies that have acknowledged its newest version, that lag, or that reject a part of it.
 //!
-//! Nothing is kept for each pair of a route and a proxy. A route has the position of its last change, a proxy that of its last acknowledgement, and a log knows the lowest
-//! acknowledgement among its followers: if that is not below the route's position, no proxy of that log lags. Only routes whose effect may have changed are examined, and
-//! proxies are looked up only to name those that lag.
-//!
-//! `examine` decides what is reported. A change that is acknowledged within a grace period never becomes a report that proxies lag, nor does a short disconnection.
+//! Nothing is kept for each pair of a route and a proxy. A route has the position of its last change, a proxy that of its last acknowledgement, and a log knows
+//! the lowest acknowledgement among its followers: if that is not below the route's position, no proxy of that log lags. Only routes whose effect may have
+//! changed are examined, and proxies are looked up only to name those that lag. `examine` decides which effect is reported. A change that is acknowledged
+//! within a grace period is never reported as lagging, and short disconnections are not reported.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,14 +18,14 @@ use super::{LogId, ProxyId, SlotId, Store};
 /// Index of a route or policy.
 pub type OwnerId = u32;
 
-/// Time that proxies have to acknowledge a change before it is reported that they lag.
+/// Time after which proxies that have not acknowledged a change are reported as lagging.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Time that proxies have to connect again before it is reported that none is connected.
+/// Time for proxies to reconnect before the absence of proxies is reported.
 const RECONNECT_GRACE: Duration = Duration::from_secs(5);
 
-/// The same after the start of the control plane, and the time that a new proxy has to put its first configuration into effect. Proxies without a control plane wait for
-/// up to ten seconds between attempts.
+/// The same after the start of the control plane, and the time that a new proxy has to put its first configuration into effect. Proxies without a control plane
+/// wait for up to ten seconds between attempts.
 const START_GRACE: Duration = Duration::from_secs(15);
 
 /// Interval between updates of the proxies that are reported to lag.
@@ -62,7 +61,7 @@ impl EffectHistogram {
 #[derive(Debug)]
 struct Owner {
     key: ObjectKey,
-    /// Its parts: a route's own resource, its rules and attachments; the rules that a policy contributes to. Sorted.
+    /// Its parts, sorted: for a route its own resource, rules and attachments; for a policy the rules that it contributes to.
     slots: Vec<SlotId>,
     /// Position of the last change of any of them.
     changed: u64,
@@ -83,7 +82,7 @@ struct Pending {
     listed: Option<Instant>,
 }
 
-/// The proxies that follow a log and count as serving what is in it.
+/// The proxies that follow a log and are considered to serve its resources.
 #[derive(Debug, Default)]
 struct Followers {
     /// Number of proxies by their last acknowledgement.
@@ -112,7 +111,7 @@ impl Followers {
     }
 }
 
-/// Effects of all routes and policies: those last reported, and those to examine.
+/// Effects of all routes and policies: the last reported ones, and those to be examined.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     ids: HashMap<ObjectKey, OwnerId>,
@@ -121,7 +120,7 @@ pub(super) struct Effects {
     pending: BTreeMap<OwnerId, Pending>,
     /// Routes that have changed since the last examination.
     new: BTreeSet<OwnerId>,
-    /// Routes that are gone and whose effect was reported.
+    /// Removed routes whose effect was reported.
     gone: Vec<ObjectKey>,
     /// Logs with proxies that count.
     followers: HashMap<LogId, Followers>,
@@ -196,7 +195,7 @@ pub enum Scan {
     All,
 }
 
-/// Effects that differ from what was reported before.
+/// Effects that differ from those last reported.
 #[derive(Debug, Default)]
 pub struct EffectChanges {
     /// Routes and policies. `None` for one that has no resources any more.
@@ -254,7 +253,7 @@ impl Store {
         }
     }
 
-    /// Counts a proxy among those that serve what it subscribes to.
+    /// Counts a proxy as serving its subscription.
     fn count_proxy(&mut self, proxy: ProxyId, now: Instant) {
         let Some(progress) = self.proxies.get_mut(&proxy) else {
             return;
@@ -275,7 +274,7 @@ impl Store {
         }
     }
 
-    /// Has all routes of a log examined.
+    /// Schedules all routes of a log for examination.
     fn mark_all(&mut self, log: LogId, since: Instant) {
         for id in self.owners_in(log) {
             self.effects.schedule(id, since);
@@ -336,7 +335,7 @@ impl Store {
         has_advanced
     }
 
-    /// Has routes examined because a proxy rejects a resource, or does not any more.
+    /// Schedules routes for examination because a proxy rejects a resource, or no longer rejects one.
     pub fn record_rejections<'n>(
         &mut self,
         proxy: ProxyId,
@@ -355,7 +354,7 @@ impl Store {
                         self.effects.schedule(owner, now);
                     }
                 }
-                // Routes name it, or nothing is known of it.
+                // Any route may reference it.
                 None => return self.mark_all(log, now),
             }
         }

@@ -1,4 +1,4 @@
-//! The decision what is reported of a route: where it is in effect, and which proxies lag or reject a part of it.
+//! Decides which effect is reported for a route: where it is in effect, and which proxies lag or reject a part of it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct PartState {
     advanced: Option<Instant>,
 }
 
-/// Lookups that routes which are examined together share.
+/// Lookups that are shared by routes that are examined together.
 struct Examination<'p> {
     proxies: &'p Proxies,
     now: Instant,
@@ -159,7 +159,7 @@ impl Store {
             .slots
             .iter()
             .filter(|slot| self.slots[**slot].kind == unit);
-        // The list of proxies that lag is updated from time to time only.
+        // The list of lagging proxies is updated only at intervals.
         let next_list = pending.listed.map(|listed| listed + UPDATE_INTERVAL);
         let wants_list = now >= pending.since + GRACE && next_list.is_none_or(|next| now >= next)
             || examination.has_rejections();
@@ -215,7 +215,7 @@ impl Store {
             pending.changed = None;
         }
         if !states.iter().any(|(_, state)| state.has_proxy) {
-            // A proxy that connects later gets it with everything else.
+            // A proxy that connects later receives it with its initial configuration.
             pending.changed = None;
         }
         match is_final {
@@ -244,7 +244,7 @@ impl Store {
         pending: &Pending,
         now: Instant,
     ) -> Effect {
-        // A rejection is reported together with the proxies that lag, so that a change is one status.
+        // A rejection is reported together with the lagging proxies, so that a change causes only one status.
         if state.is_lagging && now < pending.since + GRACE {
             return Effect::Pending;
         }
@@ -254,7 +254,7 @@ impl Store {
         if state.has_proxy {
             return Effect::InEffect;
         }
-        // A proxy is expected if nothing was reported before, or that proxies are reconnecting.
+        // A proxy is expected if no effect was reported before, or if proxies were reported as reconnecting.
         let is_expected = owner
             .reported
             .as_deref()
@@ -335,8 +335,8 @@ impl Store {
         state
     }
 
-    /// Returns the resources on which the effect of a part depends: for an attachment, the route and its rules. With `deep`, also the frontend, the backends, and
-    /// everything that these reference.
+    /// Returns the resources on which the effect of a part depends: for an attachment, the route and its rules. With `deep`, also the frontend, the backends,
+    /// and everything that these reference.
     fn related(&self, part: SlotId, deep: bool) -> BTreeSet<SlotId> {
         let mut found = BTreeSet::from([part]);
         let mut open = vec![part];
