@@ -13,13 +13,13 @@ use crate::identity::authority::{Keeper, Published};
 use crate::lease::Candidate;
 use crate::{Metrics, Settings, Source, StatusWriter};
 
-/// A connection to a cluster: its objects arrive in an [`Inbox`], and statuses and Events leave through [`StatusSink`]s. Dropping it ends all of it.
+/// A connection to a cluster: objects arrive in an [`Inbox`], and [`StatusSink`]s receive statuses and Events. Dropping it stops all its parts.
 pub struct Cluster {
     source: Source,
     metrics: Arc<Metrics>,
     is_leader: watch::Receiver<bool>,
     stop: watch::Sender<bool>,
-    /// The election, which outlives the rest: the Lease is released after the last write.
+    /// The election, which ends last: the Lease is released after the last write.
     election: JoinSet<()>,
     writers: JoinSet<()>,
     authority: Option<Published>,

@@ -1,5 +1,5 @@
-//! Joins the changes that watches deliver. The reconciler gets nothing before every kind has been listed, because a Secret that has not arrived yet would be
-//! reported as missing.
+//! Merges the changes that watches deliver. The reconciler receives no changes before every kind has been listed, because a Secret that has not arrived yet
+//! would be reported as missing.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -24,7 +24,7 @@ pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval between discoveries when nothing changes, and where CustomResourceDefinitions may not be watched.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
-/// Time for which a kind must be missing before it counts as not served: an API server that starts serves some later than others.
+/// Time for which a kind must be missing before it is considered as not served: a starting API server serves some kinds later than others.
 const REMOVAL_GRACE: Duration = Duration::from_secs(30);
 
 /// The kinds used here that an API server serves.
@@ -164,7 +164,7 @@ fn log_difference(api: &Api, resources: &BTreeMap<Kind, Resource>) {
     }
     for kind in api.resources.keys() {
         if !resources.contains_key(kind) {
-            tracing::warn!("the API server does not serve {kind} any more");
+            tracing::warn!("the API server no longer serves {kind}");
         }
     }
 }
@@ -198,7 +198,7 @@ impl Definitions<()> {
 }
 
 impl<S: futures::Stream<Item = Option<String>> + Unpin> Definitions<S> {
-    /// Waits for the next change. Returns the Gateway API's release if the definition that changed says so.
+    /// Waits for the next change. Returns the Gateway API's release if the changed definition states it.
     async fn changed(&mut self) -> Option<String> {
         match self.0.next().await {
             Some(version) => version,

@@ -1,4 +1,4 @@
-//! The objects that a watch has delivered. Their versions show the changes in a relist, so that a reconnect causes no changes.
+//! The objects that a watch has delivered. Their versions are compared when the objects are listed again, so that a reconnect causes no changes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl Known {
                 let document = Some(Arc::new(document));
                 batch.update.objects.insert(key, document);
             }
-            // The last valid version does not stay in effect: it would be missing after a restart and at other replicas.
+            // The last valid version does not stay in effect, because a restarted process and other replicas would not have it.
             Err(invalid) => {
                 let why = invalid.to_string();
                 let place = Some(why.as_str().into());

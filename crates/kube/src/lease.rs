@@ -54,14 +54,14 @@ impl Candidate {
     pub async fn run(mut self, is_leader: watch::Sender<bool>, mut stop: watch::Receiver<bool>) {
         let mut renewed: Option<Instant> = None;
         loop {
-            // Others measure from the time at which the Lease was written, which is later.
+            // Other replicas measure from the time when the Lease was written, which is later.
             let started = clock::instant();
             let attempt = tokio::time::timeout(RENEW_DEADLINE - INTERVAL, self.acquire());
             match attempt.await {
                 Ok(Ok(true)) => renewed = Some(started),
                 Ok(Ok(false)) => renewed = None,
                 Ok(Err(error)) => tracing::debug!("Lease {}: {error}", self.name),
-                Err(_) => tracing::debug!("Lease {}: no answer", self.name),
+                Err(_) => tracing::debug!("Lease {}: no response", self.name),
             }
             let expires = renewed.map(|renewed| renewed + RENEW_DEADLINE);
             let leads = expires.is_some_and(|expires| clock::instant() < expires);

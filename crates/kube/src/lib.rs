@@ -1,4 +1,4 @@
-//! The Kubernetes API as a source of configuration and as the place of statuses.
+//! The Kubernetes API as the source of configuration and the destination of statuses.
 //!
 //! ```text
 //!  discovery ──► which kinds are served, in which versions
@@ -9,19 +9,18 @@
 //! ```
 //!
 //! - [`connect`] finds the cluster, and [`Cluster`] starts everything.
-//! - [`Settings`] are what an operator decides: names and namespaces.
-//! - `discovery` finds out which kinds the API server serves, and notices when that changes.
+//! - [`Settings`] are set by an operator: names and namespaces.
+//! - `discovery` determines the kinds that the API server serves, and detects changes.
 //! - `object` and `decode` turn the JSON text of a watch event into a document of `crates/resources`.
-//! - `known` compares what a watch delivers with what it delivered before, `watch` drives one, and `collector` joins all of them.
+//! - `known` compares delivered objects with those delivered before, `watch` runs one watch, and `collector` merges the changes of all of them.
 //! - [`Source`] starts the watches. [`listing`] lists the same objects once.
-//! - `status` writes statuses, while [`lease`] says that this process is the one to do so.
+//! - `status` writes statuses while this process holds the [`lease`].
 //!
 //! - [`gateways`] names the objects that are generated for each Gateway.
-//! - [`permissions`] lists the requests that all of this makes.
+//! - [`permissions`] lists the requests that this crate makes.
 //! - [`identity`] is the certificate authority of the control plane, and verifies the tokens of proxies.
 //! - `events` reports problems as Events on the objects concerned.
-//!
-//! All kinds take the same path. What differs between them is data: see [`Kind`](pointsman_resources::Kind) and `watch::field_selector`.
+//! All kinds take the same path. Differences between them are data: see [`Kind`](pointsman_resources::Kind) and `watch::field_selector`.
 
 mod cluster;
 mod collector;

@@ -1,4 +1,4 @@
-//! A one-time list of a cluster's objects, for commands that report on them. Kinds, selectors and reading are those of the watches.
+//! A one-time list of a cluster's objects, for commands that report on them. It uses the kinds, selectors and parser of the watches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,10 +18,10 @@ use crate::discovery::{self, BUNDLE_VERSION};
 use crate::object::RawObject;
 use crate::watch::field_selector;
 
-/// Lists that are requested at the same time.
+/// Number of concurrent list requests.
 const CONCURRENT: usize = 8;
 
-/// Objects in one response.
+/// Number of objects in one response.
 const PAGE: u32 = 500;
 
 /// The objects of a cluster.
@@ -62,12 +62,12 @@ impl fmt::Display for Restriction {
     }
 }
 
-/// The installation whose view of the cluster is wanted.
+/// The installation for which the cluster is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub struct Installation<'i> {
     /// Controller name.
     pub controller: &'i str,
-    /// Name of its GatewayClass, which is taken to exist where GatewayClasses may not be listed.
+    /// Name of its GatewayClass, which is assumed to exist if GatewayClasses may not be listed.
     pub class: &'i str,
 }
 
@@ -146,7 +146,7 @@ impl Listing {
     }
 }
 
-/// Objects of a kind, as far as they may be listed.
+/// Objects of a kind that the user may list.
 enum KindList {
     Everywhere(Vec<RawObject>),
     Namespace(Vec<RawObject>),

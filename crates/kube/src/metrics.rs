@@ -10,7 +10,7 @@ use pointsman_resources::Kind;
 
 use crate::collector::WatchScope;
 
-/// Counters and gauges. Those of watches are per kind, so their number does not depend on what a cluster holds.
+/// Counters and gauges. Those of watches are per kind, so their number does not depend on the objects of a cluster.
 #[derive(Debug, Default)]
 pub struct Metrics {
     watches: Mutex<BTreeMap<Kind, WatchMetrics>>,

@@ -60,14 +60,14 @@ pub struct Permission {
 const CORE: &str = "";
 /// An initial list, and a watch afterwards.
 const WATCH: &[&str] = &["list", "watch"];
-/// The same, and reading one object again after a conflict.
+/// The same, and reading a single object after a conflict.
 const WATCH_AND_GET: &[&str] = &["get", "list", "watch"];
 /// Writing a part of an object.
 const PATCH: &[&str] = &["patch"];
 
 /// Creating, repairing and removing generated objects. An apply request is a patch, and creates objects too.
 const GENERATE: &[&str] = &["get", "create", "patch", "delete"];
-/// The same, for kinds that are watched for nothing else.
+/// The same, for kinds that are watched only for this purpose.
 const GENERATE_AND_WATCH: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 
 /// Permissions of a controller. Each has a row in docs/kubernetes.md.

@@ -19,11 +19,11 @@ pub struct Settings {
     pub watch_namespaces: Vec<String>,
     /// Lease whose holder writes statuses; `None` if this process has no replicas.
     pub lease: Option<LeaseName>,
-    /// Name of this process, which differs from those of its replicas; the name of its Pod does.
+    /// Name of this process, unique among its replicas, such as the name of its Pod.
     pub instance: Arc<str>,
     /// Certificate authority of the control plane; `None` if proxies are not served with its certificates.
     pub authority: Option<AuthoritySettings>,
-    /// Proxies that are generated for Gateways; `None` if Gateways are served by others. Requires an authority.
+    /// Settings of generated proxies; `None` if no proxies are generated for Gateways. Requires an authority.
     pub infrastructure: Option<InfrastructureSettings>,
 }
 

@@ -29,7 +29,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Discovers what is served and starts to watch it. Must be called within a tokio runtime.
+    /// Discovers the served kinds and starts to watch them. Must be called within a tokio runtime.
     pub async fn start(
         client: Client,
         settings: &Settings,
@@ -45,7 +45,9 @@ impl Source {
         let missing: Vec<&str> = api.missing().map(Kind::name).collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
-            tracing::warn!("the API server does not serve {missing}; watched as soon as it does");
+            tracing::warn!(
+                "the API server does not serve {missing}; they are watched as soon as it does"
+            );
         }
         let scopes: Vec<WatchScope> = Kind::ALL
             .into_iter()
@@ -80,7 +82,7 @@ impl Source {
         })
     }
 
-    /// Kinds that are served, now and as that changes.
+    /// Returns a receiver of the served kinds.
     pub fn api(&self) -> watch::Receiver<Api> {
         self.api.clone()
     }

@@ -129,7 +129,7 @@ impl Watch {
             Event::InitApply(object) => self.known.list(version, &object),
             Event::InitDone => {
                 if !std::mem::take(&mut self.error).is_empty() {
-                    tracing::info!("{}: watching again", self.scope);
+                    tracing::info!("{}: the watch works again", self.scope);
                 }
                 let batch = self.known.end_list();
                 self.collector.complete(&self.scope, batch);
@@ -161,7 +161,10 @@ impl Watch {
         self.collector.record_error(&self.scope, &self.error);
         let is_forbidden = status(error).is_some_and(|status| status.code == 403);
         if let Some(fallback) = self.fallback.take_if(|_| is_forbidden) {
-            tracing::info!("{}: doing without", self.scope);
+            tracing::info!(
+                "{}: no permission to list these objects; continuing without them",
+                self.scope
+            );
             let batch = self.known.assume(version, &fallback);
             self.collector.complete(&self.scope, batch);
         }

@@ -38,7 +38,7 @@ pub struct Applier {
     authority: watch::Receiver<Arc<str>>,
 }
 
-/// Digest of an object as it was sent, and fingerprint of the object that the API server returned.
+/// Digest of a sent object, and fingerprint of the object that the API server returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Applied {
     digest: u64,
@@ -66,7 +66,7 @@ enum ApplyError {
 }
 
 impl ApplyError {
-    /// Returns the message for the status of the Gateway, if a person has to act.
+    /// Returns the message for the status of the Gateway if the error requires action by a user.
     fn for_status(&self) -> Option<String> {
         match self {
             ApplyError::Foreign { .. } => Some(self.to_string()),
@@ -81,7 +81,7 @@ impl ApplyError {
     }
 }
 
-/// Returns true if retrying the request is pointless until a person acts.
+/// Returns whether a retry can't succeed before a user acts.
 fn is_permanent(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 408 | 409 | 429)
 }
@@ -252,7 +252,7 @@ impl Requests {
                 .apply(object, &full_name, digest, found.uid.as_deref())
                 .await;
         }
-        // The watch selects by label, so it delivers neither foreign objects nor own ones that have lost their labels.
+        // The watch selects objects by label, so it delivers neither foreign objects nor own objects whose labels were removed.
         let request = self.api(kind, &full_name);
         let existing = self
             .timed(kind, name, request.get_metadata_opt(name))

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - `objects` is a pure function from a Gateway to its objects; `name` gives them names.
-//! - `watch` watches generated objects, `observed` extracts the facts that matter, and `state` derives the state of a Gateway from them, for its status.
+//! - `watch` watches generated objects, `observed` extracts the relevant facts, and `state` derives the state of a Gateway from them, for its status.
 //! - `registry` holds the desired and the observed objects of all Gateways.
 //! - `applier` applies the desired objects while this process is the leader.
 //! - `owner` decides which objects belong to a Gateway. No other object is ever changed.

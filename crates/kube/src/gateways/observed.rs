@@ -1,4 +1,4 @@
-//! Facts about generated objects that matter for the status of their Gateway, read from what watches deliver.
+//! Facts about generated objects on which the status of their Gateway depends, extracted from the objects that watches deliver.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Facts about an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Facts {
-    /// The status of the object does not matter.
+    /// The status of the Gateway does not depend on the object.
     #[default]
     None,
     /// It is a Service.
@@ -25,7 +25,7 @@ pub struct ServiceFacts {
     pub ingress: Vec<(String, String)>,
     /// Addresses within the cluster.
     pub cluster_ips: Vec<String>,
-    /// Further addresses that lead to the Service.
+    /// Further addresses of the Service.
     pub external_ips: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ impl PodFacts {
         let mut containers = items(&status["containerStatuses"]);
         let waiting = containers.find_map(|container| {
             let waiting = &container["state"]["waiting"];
-            // Every Pod passes through these states.
+            // Every Pod passes through these states, so they are not reported.
             let reason = text(&waiting["reason"])
                 .filter(|reason| !matches!(&**reason, "ContainerCreating" | "PodInitializing"))?;
             Some(match text(&waiting["message"]) {

@@ -28,7 +28,7 @@ pub enum Watched {
     Pod,
 }
 
-/// An object as a watch delivers it.
+/// An object that a watch has delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// A generated object.
@@ -94,7 +94,8 @@ impl Registry {
         self.state().listings.insert(scope.clone(), BTreeSet::new());
     }
 
-    /// Records an object. `observed` is `None` if the object was deleted or belongs to no Gateway of this installation; `is_listed` is true if it is an item of the current list.
+    /// Records an object. `observed` is `None` if the object was deleted or belongs to no Gateway of this installation; `is_listed` is true if it is an item of
+    /// the current list.
     pub fn record(
         &self,
         scope: &Scope,
@@ -167,7 +168,7 @@ impl Registry {
         self.state().queue.next_wake()
     }
 
-    /// Records the outcome of an attempt. `failure` is the reason, if a person has to act.
+    /// Records the outcome of an attempt. `failure` is the reason if it requires action by a user.
     pub fn finish(&self, gateway: &Name, outcome: Outcome, failure: Option<String>) {
         let mut state = self.state();
         state

@@ -28,15 +28,15 @@ pub struct KnownObject {
     pub uid: Option<String>,
     /// Identifiers of its owners.
     pub owners: Vec<String>,
-    /// Changes with the object, except for its status.
+    /// Fingerprint of the object without its status.
     pub fingerprint: u64,
-    /// Facts that matter for the status of the Gateway.
+    /// Facts on which the status of the Gateway depends.
     pub facts: Facts,
 }
 
 impl GatewayObjects {
-    /// Returns the state; `None` if there is no Service yet and nothing has failed. `name` is the name of the objects, or `None` while the controller starts: objects
-    /// are listed before the Gateway has been evaluated.
+    /// Returns the state; `None` if there is no Service yet and nothing has failed. `name` is the name of the objects, or `None` while the controller starts:
+    /// objects are listed before the Gateway has been evaluated.
     pub fn state(&self, name: Option<&str>) -> Option<InfrastructureState> {
         let mut objects = self.objects.iter();
         let service = objects.find_map(|((_, own), known)| match &known.facts {

@@ -1,4 +1,4 @@
-//! Watches generated objects, by their labels. Of kinds whose status does not matter, only metadata is fetched.
+//! Watches generated objects, by their labels. Only metadata is fetched of kinds whose status is not needed.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ struct Watch {
     scope: Scope,
 }
 
-/// An object of which all is known, or only metadata.
+/// A complete object, or its metadata.
 trait Delivered {
     fn metadata(&self) -> &ObjectMeta;
     fn json(&self) -> &Value;

@@ -17,7 +17,7 @@ pub use super::ca::{Rotation, Serving};
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The same, while there is no certificate.
 const FIRST_INTERVAL: Duration = Duration::from_millis(500);
-/// Time after which a request counts as failed.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of an authority.
@@ -180,7 +180,7 @@ impl Keeper {
     ) -> Result<(), AuthorityError> {
         secret.data = Some(authorities.data());
         let (name, params) = (&self.settings.secret, PostParams::default());
-        // The resource version is that of the Secret that was read: if another replica was faster, this fails.
+        // Fails if another replica was faster, because the resource version is that of the Secret that was read.
         self.api.replace(name, &params, &secret).await?;
         tracing::info!("rotated the certificate authority in Secret {name}");
         Ok(())

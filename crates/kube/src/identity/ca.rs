@@ -1,7 +1,7 @@
 //! Certificate authorities, their rotation and their storage in a Secret. Pure: time is an argument.
-//!
-//! A rotation has three steps. A new authority is added to the bundle while the old one still issues. When every proxy has had time to read the new bundle, the
-//! new authority issues. When the old one expires, it leaves the bundle. So at any time, proxies trust the certificate that they are shown.
+//! A rotation has three steps. A new authority is added to the bundle while the old one still issues certificates. When every proxy has had time to read the
+//! new bundle, the new authority issues them. When the old one expires, it is removed from the bundle. Proxies therefore trust the serving certificate at any
+//! time.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use time::OffsetDateTime;
 
-/// Keys of the Secret: the bundle that proxies trust, the authority that issues, and the one that will.
+/// Keys of the Secret: the bundle that proxies trust, the current authority, and the next one.
 const BUNDLE: &str = "ca.crt";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
 
-/// Certificates are valid from before they are issued, as clocks differ. In seconds.
+/// Seconds by which the validity of certificates starts before they are issued, because clocks differ.
 const BACKDATED: i64 = 3600;
 
 /// Seconds of a day.
@@ -128,7 +128,7 @@ impl Authority {
         let pair = pair.map_err(|error| CaError::Malformed(key, error.to_string()))?;
         let der = CertificateDer::from_pem_slice(authority.certificate.as_bytes());
         let der = der.map_err(|error| CaError::Malformed(certificate, error.to_string()))?;
-        // The public key is a part of the certificate, so it is enough to find it there.
+        // The certificate contains its public key, so a search for the key's bytes is sufficient.
         let public = pair.public_key_raw();
         match der.windows(public.len()).any(|window| window == public) {
             true => Ok(authority),

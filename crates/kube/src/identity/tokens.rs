@@ -1,7 +1,7 @@
 //! ServiceAccount tokens of proxies, verified by TokenReview.
 //!
-//! A result is cached for at most a minute and never beyond the expiry of the token, so the token of a deleted Pod is rejected after a minute. Obviously invalid
-//! tokens are rejected without a request.
+//! A result is cached for at most a minute and never beyond the expiry of the token, so the token of a deleted Pod is rejected after a minute. Obviously
+//! invalid tokens are rejected without a request.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -101,7 +101,7 @@ impl Reviewer {
             Ok(status) => account(&status?, now + lifetime),
             Err(_) => {
                 return Err(TokenError::Unavailable(
-                    "no answer from the API server".to_owned(),
+                    "no response from the API server".to_owned(),
                 ));
             }
         };

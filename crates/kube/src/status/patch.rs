@@ -24,7 +24,7 @@ pub fn patch(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Compares everything except times. An empty list equals a missing one: writing it would only touch objects of others.
+/// Compares everything except times. An empty list equals a missing one; writing it would be a change without meaning.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use pointsman_resources::ObjectKey;
 
-/// Turns in a row that urgent objects have while others wait.
+/// Number of urgent objects taken in a row while others wait.
 const URGENT_TURNS: u32 = 3;
-/// Shortest time between two writes of one object. A Gateway to which a thousand routes attach one after another is not written a thousand times.
+/// Minimum time between two writes of an object, so that a Gateway to which a thousand routes attach one after another is not written a thousand times.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Delay before the second attempt; it doubles with each.
 const SHORTEST_BACKOFF: Duration = Duration::from_millis(100);
@@ -37,13 +37,13 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Queue<T> {
     entries: HashMap<ObjectKey, Entry<T>>,
-    /// Objects that can be written, in the order of their arrival.
+    /// Objects that can be written, in the order in which they were added.
     ready: BTreeMap<Urgency, BTreeMap<u64, ObjectKey>>,
     /// Objects that wait for the interval or a backoff.
     delayed: BTreeSet<(Instant, u64)>,
     delayed_keys: HashMap<u64, ObjectKey>,
     last_ticket: u64,
-    /// Urgent objects taken since another one was.
+    /// Number of urgent objects taken since the last other object.
     urgent_turns: u32,
 }
 

@@ -21,11 +21,11 @@ use crate::limit::Limit;
 use crate::metrics::{Metrics, WriteResult};
 use crate::object::RawObject;
 
-/// Writes per second over a longer time, and at once after a quiet time. An API server handles some hundreds per second, and others write too.
+/// Sustained rate of writes per second, and burst. An API server handles some hundreds per second, and other clients write too.
 const RATE: (u32, u32) = (200, 200);
-/// Writes at a time.
+/// Number of concurrent writes.
 const CONCURRENCY: usize = 16;
-/// Time after which a request counts as failed.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A status to write, with the object that it was computed for.
@@ -36,7 +36,7 @@ type Job = Arc<StatusEntry>;
 pub struct StatusWriter {
     queue: Arc<Mutex<Queue<Job>>>,
     changed: Arc<Notify>,
-    /// Generation of each object, as last seen: another one is a user's change.
+    /// Last seen generation of each object. A different one means that a user has changed the object.
     generations: HashMap<ObjectKey, i64>,
     metrics: Arc<Metrics>,
 }
@@ -95,7 +95,7 @@ impl StatusWriter {
                     self.finish(&key, job, Outcome::Done);
                     continue;
                 };
-                // Waits even if the status changes meanwhile: it takes a few milliseconds, less than the write.
+                // Waits even if the status changes in the meantime: the wait takes a few milliseconds, less than the write.
                 while let Err(time) = limit.take(clock::instant()) {
                     tokio::time::sleep(time).await;
                 }
