@@ -70,7 +70,7 @@ pub enum Change {
     RefusedResolution(Arc<str>, Vec<IpAddr>),
     /// Sets on which proxies the current configuration of a route or policy is in effect; `None` if that is not observed, as in `check`.
     Effect(ObjectKey, Option<Arc<RouteEffect>>),
-    /// States that whatever is bound is in effect once it is committed, because the data plane is in this process.
+    /// States that all bound resources are in effect once they are committed, because the data plane is in this process.
     EffectOnCommit,
 }
 

@@ -117,7 +117,7 @@ fn listeners_that_both_lost_a_hostname_reserve_it() {
     let passed = "{name: passed, port: 443, protocol: TLS, hostname: secure.example, tls: {mode: Passthrough}}";
     let secrets = fresh_secret("infra/all") + &fresh_secret("infra/c");
     let bound = Bound::of(&(gateway(&[SECURE, passed, CATCH_ALL]) + &secrets));
-    let both = "listeners secure and passed both want hostname secure.example on port 443, so neither gets it";
+    let both = "listeners secure and passed both request hostname secure.example on port 443, so neither gets it";
     assert_eq!(
         bound.closed().last(),
         Some(&format!("infra/g secure: {both}"))

@@ -379,8 +379,8 @@ fn messages_about_conflicting_listeners_of_one_gateway_say_that_neither_gets_the
             &format!("protocol: TLS, {tls}"),
             "HostnameConflict",
             [
-                "listeners a and b both want hostname a.example on port 80, so neither gets it",
-                "listeners b and a both want hostname a.example on port 80, so neither gets it",
+                "listeners a and b both request hostname a.example on port 80, so neither gets it",
+                "listeners b and a both request hostname a.example on port 80, so neither gets it",
             ],
         ),
     ] {
@@ -407,7 +407,7 @@ fn two_tcp_or_udp_listeners_on_one_port_conflict_as_listeners() {
         let mut bound = Bound::default();
         bound.apply(objects.into_iter().map(Change::Put));
         let message = |a, b| {
-            format!("listeners {a} and {b} both want {protocol} port 80, so neither gets it")
+            format!("listeners {a} and {b} both request {protocol} port 80, so neither gets it")
         };
         let expected = [message("a", "b"), message("b", "a")];
         let expected = expected.map(|message| ("ListenerConflict", message));

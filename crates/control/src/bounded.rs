@@ -1,4 +1,4 @@
-//! Safe reads of files whose path or content is not trusted: regular files only, up to a size, without blocking on open.
+//! Safe reads of untrusted files: only regular files, up to a maximum size, without blocking on open.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Error, ErrorKind, Read};
@@ -58,7 +58,7 @@ pub fn is_irregular(error: &Error) -> bool {
 
 fn too_large(limit: usize) -> Error {
     let limit = limit / (1024 * 1024);
-    let message = format!("larger than {limit} MiB, the largest size that is read");
+    let message = format!("larger than {limit} MiB, the maximum size");
     Error::new(ErrorKind::FileTooLarge, message)
 }
 

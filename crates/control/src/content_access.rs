@@ -1,5 +1,5 @@
-//! Files and environment variables that manifests may refer to, as far as the operator allows. By default none: the author of a manifest may have no
-//! access to this machine.
+//! Files and environment variables that the operator allows manifests to use. By default there are none, because the author of a manifest may have no access to
+//! this machine.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -44,10 +44,10 @@ impl ContentAccess {
     pub fn file(&self, name: &str) -> Content {
         if self.directories.is_empty() {
             return Err(format!(
-                "file `{name}` is not read: --content-dir DIR allows the files of a directory"
+                "file `{name}` is not read; --content-dir DIR allows the files of a directory"
             ));
         }
-        let mut problem = format!("file `{name}` is in no directory that --content-dir allows");
+        let mut problem = format!("file `{name}` is not in a directory that --content-dir allows");
         for directory in &self.directories {
             let Some(inner) = relative_to(directory, Path::new(name)) else {
                 continue;
@@ -71,7 +71,7 @@ impl ContentAccess {
     pub fn variable(&self, name: &str) -> Content {
         if !self.variables.contains(name) {
             return Err(format!(
-                "environment variable `{name}` is not read: --content-env {name} allows it"
+                "environment variable `{name}` is not read; --content-env {name} allows it"
             ));
         }
         match std::env::var_os(OsStr::new(name)) {
@@ -190,7 +190,7 @@ mod tests {
         for name in ["/etc/passwd", secret.to_str().expect("text")] {
             let denial = denial(&access, name);
             assert!(
-                denial.contains("in no directory that --content-dir"),
+                denial.contains("not in a directory that --content-dir"),
                 "{denial}"
             );
         }
@@ -198,7 +198,7 @@ mod tests {
         std::fs::create_dir(path("allowed-not")).expect("a directory");
         std::fs::write(path("allowed-not/x"), "x").expect("written");
         let neighbour = path("allowed-not/x");
-        assert!(denial(&access, neighbour.to_str().expect("text")).contains("in no directory"));
+        assert!(denial(&access, neighbour.to_str().expect("text")).contains("not in a directory"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Identities of meshes with mutual TLS. Each mesh has a certificate authority and a certificate that its proxies present to each other.
 //!
-//! Both are issued when the mesh first appears and exist as long as this process. They are used only between proxies of this process, so no client needs to
-//! trust them.
+//! Both are issued when the mesh first appears, and exist as long as this process. They are used only between proxies of this process, so no other client needs
+//! to trust them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -6,8 +6,8 @@ use pointsman_binding::EndpointPolicy;
 
 use crate::ContentAccess;
 
-/// Files, variables and addresses that manifests may use. The default allows no files or variables and all addresses, which suits manifests that the operator
-/// wrote.
+/// Files, variables and addresses that manifests may use. The default allows no files or variables but all addresses, which is suitable for manifests that the
+/// operator has written.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions {
     /// Files and environment variables that manifests may read.

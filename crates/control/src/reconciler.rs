@@ -86,7 +86,7 @@ impl Reconciler {
         self
     }
 
-    /// States that the sinks are in this process: whatever is committed is in effect.
+    /// States that the sinks are in this process, so that all committed changes are in effect.
     pub fn with_effect_on_commit(mut self) -> Self {
         self.bind(vec![Change::EffectOnCommit]);
         self

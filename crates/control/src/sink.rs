@@ -36,7 +36,7 @@ pub trait Sink: Send {
         false
     }
 
-    /// Returns the time at which something has to be reported even if nothing happens. [`retry`](Self::retry) is called then.
+    /// Returns the time at which [`retry`](Self::retry) has to be called, because there will be something to report even without an event.
     fn next_wake(&self) -> Option<Instant> {
         None
     }
@@ -47,7 +47,7 @@ pub trait Sink: Send {
 
 /// A receiver of statuses.
 pub trait StatusSink: Send {
-    /// Takes the entry of an object that has changed, or whose status has; `None` if the object is gone. It is called between two changes, so it must
-    /// not block. A status that is about to change by itself is passed once it has settled: see [`StatusEntry::is_settled`].
+    /// Receives the entry of an object that has changed or whose status has changed; `None` if the object was deleted. It is called between two changes and
+    /// must not block. A status that is about to change without further input is passed once it has settled: see [`StatusEntry::is_settled`].
     fn record(&mut self, key: &ObjectKey, entry: Option<&Arc<StatusEntry>>);
 }

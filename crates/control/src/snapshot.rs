@@ -1,8 +1,7 @@
 //! Snapshots: immutable views of the configuration in effect. The reconciler publishes one after each change.
-//!
-//! The maps of a snapshot share structure with those of the previous one, so that creating it costs only what the change touched. Readers that need a binder, such as
-//! `/status` and live `explain`, share one of their own, which is brought up to the snapshot's inputs on the reader's thread. A slow reader may delay other readers,
-//! but never a change.
+//! The maps of a snapshot share structure with those of the previous one, so that the cost of a snapshot is proportional to the change. Readers that need a
+//! binder, such as `/status` and live `explain`, share one of their own, which is brought up to the snapshot's inputs on the reader's thread. A slow reader may
+//! delay other readers, but never a change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -61,7 +60,7 @@ struct Replica {
 }
 
 impl Replica {
-    /// Applies what differs between the replica and a snapshot.
+    /// Applies the differences between the replica and a snapshot.
     fn catch_up(&mut self, snapshot: &Snapshot) {
         let changes = snapshot.inputs.changes_since(&self.inputs);
         let delta = self.binder.apply(changes);

@@ -1,7 +1,7 @@
 //! The status log: one line for each change of the configuration, for each problem that appears, and for each problem that is resolved.
 //!
-//! Problems are those that `check` reports: errors in the input, and conditions that report an object as rejected, unresolved or not in effect. The log keeps the
-//! problems of every object, compares only those of objects that a change touched, and writes at most ten that appeared and as many that were resolved.
+//! Problems are those that `check` reports: errors in the input, and conditions that report an object as rejected, unresolved or not in effect. The log keeps
+//! the problems of every object, compares only those of objects that a change touched, and writes at most ten that appeared and as many that were resolved.
 //! `/status` lists all of them.
 
 use std::borrow::Cow;
@@ -214,7 +214,7 @@ fn counted(number: usize, noun: &str) -> String {
 /// Returns the first line of a message. A suggested manifest may follow on further lines.
 fn in_one_line(text: &str) -> Cow<'_, str> {
     match text.split_once('\n') {
-        Some((line, _)) => format!("{line} see /status").into(),
+        Some((line, _)) => format!("{line} (see /status)").into(),
         None => text.into(),
     }
 }

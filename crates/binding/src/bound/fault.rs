@@ -25,7 +25,7 @@ impl Fault {
 }
 
 impl Fault {
-    /// Returns the reason for clients. They are not told the names of objects, which are the operator's.
+    /// Returns the reason for clients, without names of objects, which only the operator should see.
     pub fn client_message(&self) -> &str {
         match self.reason {
             FaultReason::BackendNotFound
@@ -38,7 +38,7 @@ impl Fault {
             | FaultReason::InvalidCertificateRef
             | FaultReason::InvalidClientCertificateRef
             | FaultReason::NoMutualTls
-            | FaultReason::NoValidCACertificate => "TLS towards the backend can't be used",
+            | FaultReason::NoValidCACertificate => "TLS to the backend can't be used",
             FaultReason::DirectResponse
             | FaultReason::NoBackendRefs
             | FaultReason::NoBackends

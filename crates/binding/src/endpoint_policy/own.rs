@@ -1,5 +1,5 @@
-//! Addresses of Pointsman itself. Whoever can connect to its admin server reads the configuration, and whoever can connect to a control plane without TLS
-//! receives private keys, so no route leads there.
+//! Addresses of Pointsman itself. A client of the admin server can read the configuration, and a client of a control plane without TLS receives private keys,
+//! so routes must not reach these servers.
 
 use std::collections::BTreeSet;
 use std::fmt;

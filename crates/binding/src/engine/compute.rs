@@ -114,7 +114,7 @@ impl Binder {
         if self.settings.binding != MeshBinding::Strict {
             return;
         }
-        // Under the earlier GEP-1426 a Service is either a parent or a backend, so routes that conflict with this one are re-evaluated too.
+        // Under the earlier GEP-1426 a Service is either a parent or a backend, so routes that conflict with this one are evaluated again too.
         let mut touched = BTreeSet::new();
         if view.mesh_parents().next().is_some() {
             touched.extend(view.mesh_backends.iter().map(|id| id.object.clone()));

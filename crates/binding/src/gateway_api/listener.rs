@@ -249,7 +249,7 @@ impl ListenerView {
                         },
                     );
                     self.unresolved.push(("InvalidRouteKinds", message));
-                    // A listener without supported kinds serves nothing.
+                    // A listener without supported kinds serves no traffic.
                     self.can_serve = !self.kinds.is_empty();
                 }
             }
@@ -493,10 +493,10 @@ fn conflict_message(reason: &str, listener: &ListenerView, other: &ListenerView)
                 "listeners {name} ({protocol}) and {other_name} ({other_protocol}) can't share port {port}, so neither gets it"
             ),
             "ListenerConflict" => format!(
-                "listeners {name} and {other_name} both want {protocol} port {port}, so neither gets it"
+                "listeners {name} and {other_name} both request {protocol} port {port}, so neither gets it"
             ),
             _ => format!(
-                "listeners {name} and {other_name} both want {hostnames} on port {port}, so neither gets it"
+                "listeners {name} and {other_name} both request {hostnames} on port {port}, so neither gets it"
             ),
         };
     }

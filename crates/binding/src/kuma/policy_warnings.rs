@@ -7,7 +7,7 @@ use pointsman_resources::kuma::TargetKind;
 use super::policy::MeshPolicy;
 use crate::bound::{BoundMatch, BoundRoute, PathPredicate, StringPredicate};
 
-/// Warns about fields of a policy whose effect is surprising, whatever other objects exist.
+/// Warns about fields of a policy whose effect is surprising, regardless of other objects.
 pub(super) fn warnings(policy: &MeshPolicy, warn: &mut impl FnMut(String, String)) {
     let route = &policy.route;
     let target = &route.spec.target_ref;

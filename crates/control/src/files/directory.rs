@@ -43,12 +43,12 @@ pub struct DirectoryScan {
     pub problems: Vec<(PathBuf, String)>,
     /// Devices and inodes of the directories.
     seen: HashSet<(u64, u64)>,
-    /// Real paths of the directories that `-f` names. Links to directories elsewhere are not followed: because of a link to `/` among somebody else's manifests
-    /// the whole machine would be scanned.
+    /// Real paths of the directories that `-f` names. Links to directories elsewhere are not followed: with a link to `/` among untrusted manifests, the whole
+    /// machine would be scanned.
     roots: Vec<PathBuf>,
 }
 
-/// Maximum depth of directories in one that `-f` names.
+/// Maximum depth of directories below one that `-f` names.
 const MAX_DEPTH: usize = 64;
 
 impl DirectoryScan {

@@ -1,4 +1,4 @@
-//! Symbolic links: several paths may lead to one file, and a changed link changes what is behind it.
+//! Symbolic links: several paths may lead to one file, and a changed link leads to another file.
 
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,10 @@
 //! Manifests: the files that paths name, the objects in each of them, and the source that watches them.
 //!
-//! Each file is parsed on its own and its content is kept, so that a change costs only what it touches. An object that several files declare belongs to the first
-//! of them in the order of the input, as if all files had been read at once. One-shot commands and the watching [`FileSource`] use the same code. A broken document
-//! keeps its last valid version in effect (`content`). Only this module reads manifests.
-//!
-//! Files in a directory may belong to somebody else: only regular ones of at most [`MANIFEST_SIZE`] bytes are read. A pipe that `-f` names itself, such as a
-//! shell's `<(…)`, is read once, like standard input.
+//! Each file is parsed separately and its content is kept, so that only changed files are parsed again. An object that several files declare belongs to the
+//! first of them in the order of the input, as if all files had been read at once. One-shot commands and the watching [`FileSource`] use the same code. A
+//! broken document keeps its last valid version in effect (`content`). Only this module reads manifests.
+//! Files in a directory may be untrusted: only regular files of at most [`MANIFEST_SIZE`] bytes are read. A pipe given with `-f`, such as a shell's `<(…)`, is
+//! read once, like standard input.
 
 mod content;
 mod directory;
@@ -172,7 +171,7 @@ impl Files {
         changed
     }
 
-    /// Reads everything again that depends on these paths, for which the kernel reported events.
+    /// Reads all files again that depend on these paths, for which the kernel reported events.
     pub fn refresh(&mut self, paths: &BTreeSet<PathBuf>) -> ChangedObjects {
         let mut changed = ChangedObjects::new();
         let (mut reads, mut scans) = (BTreeSet::new(), BTreeSet::new());
@@ -314,7 +313,7 @@ impl Files {
                 continue;
             }
             self.insert(&id, changed);
-            // Several paths to one device are not several paths to one manifest.
+            // Devices are not manifests, so several paths to one device are not merged.
             let is_manifest = !bytes.as_ref().is_err_and(bounded::is_irregular);
             let canonical = id.path.canonicalize().ok().filter(|_| is_manifest);
             due.extend(self.set_canonical_path(&id, canonical.clone()));

@@ -17,8 +17,8 @@ use crate::source::{Findings, Inbox, SourceUpdate};
 const QUIET: Duration = Duration::from_millis(1);
 /// Longest time for which the events of a burst are collected.
 const BURST: Duration = Duration::from_millis(10);
-/// Time after which an object that no file declares any more counts as deleted. It may be moving from one file to another, and some editors move a file
-/// away before they write the new one.
+/// Time after which an object that no file declares any more is deleted. It may be moved from one file to another, and some editors move a file away before
+/// they write the new one.
 const DELETE_GRACE: Duration = Duration::from_millis(50);
 
 /// File system events, and reloads requested by an operator.
@@ -43,7 +43,7 @@ pub struct FileSource {
     reported_findings: Option<u64>,
 }
 
-/// A handle that makes a running source read everything again.
+/// A handle that makes a running source read all files again.
 #[derive(Clone)]
 pub struct Reloader(Arc<Mailbox<FileEvents>>);
 

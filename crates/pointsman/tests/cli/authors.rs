@@ -60,7 +60,7 @@ fn files_and_variables_are_read_only_if_the_operator_allows_them() {
     let relative = direct_response("{filename: tea}");
     assert_eq!(explain(&relative, &allowed).0, Some(0));
 
-    let outside = "in no directory that --content-dir allows";
+    let outside = "not in a directory that --content-dir allows";
     let escapes = "leads out of the directory that --content-dir allows";
     for (name, says) in [
         (path("secret"), outside),
@@ -153,7 +153,7 @@ fn an_irregular_file_is_one_error_and_other_files_are_read() {
         format!("error: {here}/a.yaml: this is a pipe; {regular}"),
         format!("error: {here}/c.yaml: this is a device; {regular}"),
         format!("error: {here}/d.json: this is a pipe; {regular}"),
-        format!("error: {here}/e.yml: larger than 16 MiB, the largest size that is read"),
+        format!("error: {here}/e.yml: larger than 16 MiB, the maximum size"),
         format!("error: {here}/f.yaml: this is a socket; {regular}"),
     ] {
         assert!(

@@ -28,7 +28,7 @@ fn an_irregular_file_never_stops_the_watcher() {
         [
             "m/a.yaml: this is a pipe; only regular files are read",
             "m/b.yaml: this is a device; only regular files are read",
-            "m/c.yaml: larger than 16 MiB, the largest size that is read",
+            "m/c.yaml: larger than 16 MiB, the maximum size",
         ]
     );
     // Other files are still watched.
