@@ -35,17 +35,17 @@ pub use server::{ObjectRef, StatusArgs, WaitArgs, WaitState};
 pub enum Verb {
     /// Report the status, conflicts and unreachable rules of manifests or of the objects of a cluster
     ///
-    /// Reads manifests (-f), for which it needs neither privileges nor a cluster. Without -f, reads the objects of the cluster that kubectl would use; nothing is written to it.
+    /// Reads manifests (-f), for which it needs neither privileges nor a cluster. Without -f, reads the objects of the cluster that kubectl would use; nothing
+    /// is written to it.
     ///
-    /// Prints the status that a controller would write, and warnings about configuration that is valid but has a surprising effect. With --server, prints what a running
-    /// controller or `run` reports.
+    /// Prints the status that a controller would write, and warnings about configuration that is valid but has a surprising effect. With --server, prints what
+    /// a running controller or `run` reports.
     ///
     /// Exit status: 0 if there are no problems; 1 if a resource is rejected or has an unresolved reference (with --strict, also if there is a warning); 2 if
-    /// an input is invalid or can't be read, or the server does not answer.
+    /// an input is invalid or can't be read, or the server does not respond.
     Check(Check),
     /// Run sample backends and routes, and print curl commands to try
-    ///
-    /// Listens on loopback addresses only, until it is interrupted.
+    /// Listens on loopback addresses only, and runs until interrupted.
     ///
     /// Exit status with --once: 0 if every response is as expected; 1 if one is not; 2 if the demo can't be started.
     Demo(Demo),
@@ -54,13 +54,13 @@ pub enum Verb {
     /// Prints the listener and rule that are selected, the request that the backend receives, the backends with their share of the traffic, and every rule
     /// that is not selected with the criterion that decided.
     ///
-    /// Exit status: 0 if the request is forwarded, redirected or answered with a status below 400; 1 if the client gets an error response or there is no listener for the request; 2 if an
-    /// input is invalid or can't be read.
+    /// Exit status: 0 if the request is forwarded or redirected, or gets a response with a status below 400; 1 if the client gets an error response or there is
+    /// no listener for the request; 2 if an input is invalid or can't be read.
     Explain(Explain),
     /// Run a standalone proxy that is configured by manifests
     ///
-    /// Listens for every Gateway, and prints the addresses. Each Gateway gets an address of its own, by default a loopback address. Files are watched: a
-    /// change takes effect within milliseconds, and a broken document keeps its last valid version in effect.
+    /// Listens for every Gateway, and prints the addresses. Each Gateway gets an address of its own, by default a loopback address. Files are watched: a change
+    /// takes effect within milliseconds, and while a document is broken its last valid version stays in effect.
     ///
     /// SIGHUP reloads all files and reopens the access log. SIGTERM and SIGINT shut down gracefully; a second signal exits immediately.
     ///
@@ -84,21 +84,22 @@ pub enum Verb {
     Proxy(Box<ProxyArgs>),
     /// Print the Kubernetes manifests of a controller and its GatewayClass
     ///
-    /// Prints CustomResourceDefinitions, the controller's namespace, ServiceAccount, permissions, Deployment and Service, and a GatewayClass, for `kubectl apply -f -`. The
-    /// CustomResourceDefinitions of the Gateway API are not included.
+    /// Prints CustomResourceDefinitions, the controller's namespace, ServiceAccount, permissions, Deployment and Service, and a GatewayClass, for
+    /// `kubectl apply -f -`. The CustomResourceDefinitions of the Gateway API are not included.
     Install(Install),
     /// List the proxies that are connected to a controller
     ///
     /// Prints for each proxy its name, authenticated identity, address, software version, configuration version, lag behind the latest configuration, number of
     /// subscribed resources, and last reported problem.
     ///
-    /// Exit status: 0 if the list was printed; 2 if the command line is invalid or the controller does not answer.
+    /// Exit status: 0 if the list was printed; 2 if the command line is invalid or the controller does not respond.
     Status(StatusArgs),
     /// Block until resources are in effect on all proxies, for deployment scripts
     ///
     /// Waits until every given resource has reached the state. If the time limit expires first, prints the conditions that are not met.
     ///
-    /// Exit status: 0 if all resources have reached the state; 1 if the time limit has expired; 2 if the command line is invalid or the server does not answer at the start.
+    /// Exit status: 0 if all resources have reached the state; 1 if the time limit has expired; 2 if the command line is invalid or the server does not respond
+    /// at the start.
     Wait(WaitArgs),
 }
 
@@ -130,7 +131,8 @@ pub struct Run {
 pub struct AdminArgs {
     /// Address of the admin server, or `off` to disable it
     ///
-    /// The admin server serves a status page and /healthz, /readyz, /metrics, /status, /conditions, /config and /explain, in a controller also /proxies. It has no authentication.
+    /// The admin server serves a status page and /healthz, /readyz, /metrics, /status, /conditions, /config and /explain, in a controller also /proxies. It has
+    /// no authentication.
     #[arg(long = "admin", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:15000", value_parser = admin)]
     pub listen: AdminAddress,
 
@@ -154,11 +156,11 @@ pub struct DataPlaneArgs {
     #[arg(long, value_name = "CIDR", default_value = "127.0.64.0/18")]
     pub address_pool: AddressPool,
 
-    /// Address shared by all Gateways without a requested address, in place of an address each from the pool
+    /// Address shared by all Gateways without a requested address, instead of one address each from the pool
     #[arg(long, value_name = "ADDRESS", conflicts_with = "address_pool")]
     pub address: Option<IpAddr>,
 
-    /// Number to add to every listener port, for users who can't bind low ports: with 8000, port 80 becomes 8080
+    /// Number to add to every listener port, to avoid privileged ports: with 8000, port 80 becomes 8080
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub port_offset: u16,
 
@@ -176,7 +178,8 @@ pub struct DataPlaneArgs {
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxies: Vec<Network>,
 
-    /// Range of load balancer addresses whose TCP connections begin with a PROXY protocol header (version 1 or 2); may be repeated or separated by commas [default: none]
+    /// Range of load balancer addresses whose TCP connections begin with a PROXY protocol header (version 1 or 2); may be repeated or separated by commas
+    /// [default: none]
     ///
     /// The address in the header counts as the client's address. A connection from such a range without a valid header is closed; a header from any other
     /// address is an invalid request.
@@ -195,7 +198,7 @@ pub struct DataPlaneArgs {
     #[arg(long, value_name = "NAME", env = "NODE_ZONE")]
     pub zone: Option<String>,
 
-    /// Treatment of paths that origins may interpret in another way
+    /// Treatment of paths that origins may interpret differently
     #[arg(long = "paths", value_enum, value_name = "POLICY", default_value_t = Paths::Any)]
     pub path_policy: Paths,
 
@@ -209,7 +212,7 @@ pub struct DataPlaneArgs {
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limit)]
     pub limits: Vec<(String, String)>,
 
-    /// Time that active requests and connections have to finish after SIGTERM, such as 30s or 1m30s
+    /// Grace period for active requests and connections after SIGTERM, such as 30s or 1m30s
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub drain: Duration,
 }
@@ -350,7 +353,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Files, environment variables and addresses that manifests may refer to.
+/// Files, environment variables and addresses that manifests may use.
 #[derive(Args, Default)]
 pub struct PermissionArgs {
     /// Directory whose files Kuma resources may use for direct responses and certificates; may be repeated [default: none]
@@ -464,7 +467,8 @@ pub struct ClusterSource {
     #[arg(long, value_name = "NAME", conflicts_with = "paths")]
     pub context: Option<String>,
 
-    /// GatewayClass of the controller that is assumed to exist if the manifests do not have it, or if the user may not list those of the cluster [default: none for manifests, `pointsman` for a cluster]
+    /// GatewayClass of the controller that is assumed to exist if the manifests do not have it, or if the user may not list those of the cluster [default: none
+    /// for manifests, `pointsman` for a cluster]
     #[arg(long, value_name = "NAME", value_parser = control_plane::name)]
     pub gateway_class: Option<String>,
 }
@@ -531,8 +535,8 @@ pub struct Explain {
 
     /// Namespace, Pod or Kuma Dataplane that sends the request
     ///
-    /// With this flag, the URL is looked up among Services before Gateways; without it, among Gateways first. An outbound of a Dataplane is given in the URL by its
-    /// address and port, or as NAME.mesh.
+    /// With this flag, the URL is looked up among Services before Gateways; without it, among Gateways first. An outbound of a Dataplane is given in the URL by
+    /// its address and port, or as NAME.mesh.
     #[arg(long, value_name = "NAMESPACE[/POD]|dataplane/[MESH/]NAME")]
     pub from: Option<String>,
 

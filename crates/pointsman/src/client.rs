@@ -1,4 +1,4 @@
-//! A client of the admin server, for commands that ask a running process. One request per connection, without TLS.
+//! A client of the admin server, for commands that query a running process. It sends one request per connection, without TLS.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -94,9 +94,8 @@ impl ServerUrl {
         let mut bytes = Vec::new();
         let sent = stream.write_all(request.as_bytes());
         let received = sent.and_then(|()| stream.take(MAX_RESPONSE).read_to_end(&mut bytes));
-        received.with_context(|| format!("{self} does not answer"))?;
-        parse(&bytes)
-            .with_context(|| format!("the response of {self} is not that of an admin server"))
+        received.with_context(|| format!("{self} does not respond"))?;
+        parse(&bytes).with_context(|| format!("{self} is not an admin server"))
     }
 
     fn connect(&self, timeout: Duration) -> Result<TcpStream> {

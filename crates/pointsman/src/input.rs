@@ -12,7 +12,7 @@ use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 use crate::cli::{DEFAULT_GATEWAY_CLASS, EndpointAddresses, Sources};
 use crate::output;
 
-/// Objects that a report is about. Others are read too, because objects refer to each other.
+/// Objects that a report covers. Others are read too, because objects reference each other.
 pub enum ReportScope {
     /// All.
     All,
@@ -21,7 +21,7 @@ pub enum ReportScope {
 }
 
 impl ReportScope {
-    /// Returns true if the report is about an object.
+    /// Returns whether the report covers an object.
     pub fn includes(&self, key: &ObjectKey) -> bool {
         match self {
             ReportScope::All => true,

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Parses the command line. Installed as `kubectl-pointsman`, the help texts name the command as a plugin of kubectl.
+/// Parses the command line. Installed as `kubectl-pointsman`, the help texts show the command as a kubectl plugin.
 fn parse() -> Cli {
     let program = std::env::args_os().next().map(PathBuf::from);
     let name = program.as_deref().and_then(Path::file_stem);

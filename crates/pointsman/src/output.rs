@@ -89,8 +89,7 @@ pub fn print(text: &str) -> Result<()> {
     write(&escape_controls(text))
 }
 
-/// Replaces control characters by escapes, line ends and the codes of [`Paint`] excepted: a name or value of a manifest is text, and nothing that a terminal
-/// acts on.
+/// Replaces control characters by escapes, except line ends and the codes of [`Paint`], so that names and values of manifests can't control a terminal.
 fn escape_controls(text: &str) -> Cow<'_, str> {
     let is_harmless = |letter: char| !is_control(letter) || matches!(letter, '\n' | '\t');
     if text.chars().all(is_harmless) {

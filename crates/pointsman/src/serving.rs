@@ -17,7 +17,7 @@ use crate::admin::{AdminServer, AdminState, Pages};
 use crate::cli::{AdminArgs, DataPlaneArgs};
 use crate::output;
 
-/// The admin server and the server for probes, as far as they are not off. They listen, but do not accept connections yet.
+/// The admin server and the server for probes, if they are enabled. They listen, but do not accept connections yet.
 pub struct AdminServers {
     admin: Option<AdminServer>,
     probes: Option<AdminServer>,
@@ -40,7 +40,7 @@ pub fn bind_admin(arguments: &AdminArgs) -> Result<AdminServers> {
 }
 
 impl AdminServers {
-    /// Returns the addresses at which these servers can be reached, where no route may lead.
+    /// Returns the addresses at which these servers can be reached, which routes must not reach.
     pub fn own(&self) -> OwnServers {
         let mut own = OwnServers::default();
         let admin = self.admin.as_ref().map(|server| (OwnServer::Admin, server));
@@ -103,7 +103,7 @@ pub fn start_data_plane(
     Ok(DataPlane::new(proxy, placement))
 }
 
-/// Lets open requests finish. Returns the exit status.
+/// Waits for open requests to finish. Returns the exit status.
 pub fn drain(data_plane: &mut DataPlane, arguments: &DataPlaneArgs) -> ExitCode {
     let drain = arguments.drain;
     tracing::info!("shutting down; draining for up to {drain:?}");
@@ -114,7 +114,7 @@ pub fn drain(data_plane: &mut DataPlane, arguments: &DataPlaneArgs) -> ExitCode 
     ExitCode::from(u8::from(unfinished > 0))
 }
 
-/// Prints listeners, and where the admin server is.
+/// Prints the listeners and the address of the admin server.
 pub fn announce(listeners: &str, admin: Option<SocketAddr>) -> Result<()> {
     let mut text = listeners.to_owned();
     if let Some(address) = admin {
@@ -123,8 +123,8 @@ pub fn announce(listeners: &str, admin: Option<SocketAddr>) -> Result<()> {
     output::print(&(text + "\n"))
 }
 
-/// Handles signals on a separate thread, so that they are handled even while the control thread is busy: SIGHUP reloads, SIGTERM and SIGINT stop, and a second one
-/// exits immediately.
+/// Handles signals on a separate thread, so that they are handled even while the control thread is busy: SIGHUP reloads, SIGTERM and SIGINT stop, and a second
+/// one exits immediately.
 pub fn handle_signals(
     reload: impl Fn() + Send + 'static,
     stop: impl Fn() + Send + 'static,

@@ -13,7 +13,7 @@ use crate::output::{self, Paint, Style};
 /// Time limit for a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Widest column: longer texts are not cut, but do not widen the others.
+/// Maximum width of a column. Longer texts are not truncated, but do not widen the column.
 const MAX_WIDTH: usize = 60;
 
 /// The page `/proxies`. Fields that this version does not know are printed as JSON and YAML.
@@ -114,7 +114,7 @@ fn cells(proxy: &ProxyRow) -> [String; 8] {
             .lag_seconds
             .map_or("-".to_owned(), |lag| format!("{lag:.1}s")),
         proxy.resources.to_string(),
-        // An error is text of others, and may have several lines.
+        // An error may contain text of other programs, with several lines.
         proxy
             .last_error
             .as_deref()

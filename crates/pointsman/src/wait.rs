@@ -35,7 +35,7 @@ pub fn run(arguments: &WaitArgs) -> Result<ExitCode> {
     loop {
         let waits = match waits_for(arguments) {
             Ok(waits) => waits,
-            // A server that was reached before may be restarting.
+            // A server that responded before may be restarting.
             Err(error) if !is_first => vec![format!("{error:#}")],
             Err(error) => return Err(error),
         };
@@ -59,7 +59,7 @@ pub fn run(arguments: &WaitArgs) -> Result<ExitCode> {
     }
 }
 
-/// Returns what is waited for; nothing if all resources have the state.
+/// Returns the conditions that are not met; empty if all resources have the state.
 fn waits_for(arguments: &WaitArgs) -> Result<Vec<String>> {
     let timeout = arguments
         .timeout
@@ -99,7 +99,7 @@ fn waits_for_object(object: &ReportedObject, arguments: &WaitArgs) -> Option<Str
     let mut subjects: Vec<&str> = object.conditions.iter().map(|c| &*c.subject).collect();
     subjects.dedup();
     if arguments.state == WaitState::Programmed {
-        // That of the resource itself; those of its listeners are summarized in it, or its only ones.
+        // The condition of the resource itself summarizes those of its listeners. Some kinds have only the latter.
         let has_own = subjects.contains(&"") && has(object, "", "Programmed");
         subjects.retain(|subject| subject.is_empty() == has_own);
     }
@@ -128,7 +128,7 @@ fn find<'o>(
 }
 
 fn waits_for_subject(object: &ReportedObject, subject: &str, state: WaitState) -> Option<String> {
-    // A resource that is not accepted is in no other state either.
+    // A resource that is not accepted can't be in another state.
     let accepted = find(object, subject, "Accepted");
     if let Some(reason) = accepted.and_then(|condition| describe(condition, "not accepted")) {
         return Some(reason);

@@ -64,8 +64,8 @@ fn bad_request(error: &str) -> AdminResponse {
     AdminResponse::json(400, serde_json::json!({ "error": error }).to_string())
 }
 
-/// Lists the conditions of the objects that a query selects: `/conditions?kind=…&namespace=…&name=…`. For Kuma's universal documents, the mesh takes the place of the
-/// namespace.
+/// Lists the conditions of the objects that a query selects: `/conditions?kind=…&namespace=…&name=…`. Kuma's universal documents are selected with their mesh
+/// as the namespace.
 fn conditions(query: &str, state: &AdminState) -> Result<AdminResponse, String> {
     let (mut kind, mut namespace, mut name) = (None, None, None);
     for part in query.split('&').filter(|part| !part.is_empty()) {

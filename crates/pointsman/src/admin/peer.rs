@@ -119,7 +119,7 @@ fn proxy(proxy: &ProxyStatus) -> Value {
     })
 }
 
-/// The problem that matters most: a resource that it can't use, or else the first of the others.
+/// Returns the most important problem: a resource that the proxy can't use, otherwise the first other problem.
 fn last_error(proxy: &ProxyStatus) -> Option<String> {
     let mut rejected = proxy.rejected.iter();
     let rejected = rejected.next().map(|(name, why)| format!("{name}: {why}"));

@@ -1,5 +1,5 @@
-//! The command `check`: reports the status that a controller would write, for manifests or for the objects of a cluster; or with `--server`, the status that a running
-//! one reports.
+//! The command `check`: reports the status that a controller would write, for manifests or for the objects of a cluster; or with `--server`, the status that a
+//! running process reports.
 
 pub mod reported;
 
@@ -48,7 +48,7 @@ pub fn run(arguments: &Check) -> Result<ExitCode> {
     Ok(ExitCode::from(report.exit_status(arguments.strict)))
 }
 
-/// Reports what a running process reports.
+/// Prints the report of a running process.
 fn check_server(server: &ServerUrl, arguments: &Check) -> Result<ExitCode> {
     let list: Value = server.json("/status", TIMEOUT)?;
     let page: ReportedPage = server.json("/conditions", TIMEOUT)?;

@@ -1,4 +1,4 @@
-//! The page `/conditions` of the admin server: what is reported of objects, without times and without what other controllers report.
+//! The page `/conditions` of the admin server: conditions of objects, without times and without those of other controllers.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use pointsman_resources::ObjectKey;
 use pointsman_resources::read::Document;
 use serde::{Deserialize, Serialize};
 
-/// Proxies that are listed for one destination of a Kuma policy.
+/// Maximum number of proxies that are listed for one destination of a Kuma policy.
 const MAX_PROXIES: usize = 10;
 
 /// The page.
@@ -21,7 +21,7 @@ pub struct ReportedPage {
     pub objects: Vec<ReportedObject>,
 }
 
-/// An object with what is reported of it.
+/// An object with its conditions.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedObject {
@@ -29,7 +29,7 @@ pub struct ReportedObject {
     pub object: String,
     /// File and line; empty for an object of a cluster.
     pub position: String,
-    /// Generation of the object that this is about.
+    /// Generation of the object that the conditions refer to.
     pub generation: i64,
     /// Conditions. Empty if it is not managed by Pointsman.
     pub conditions: Vec<ReportedCondition>,
@@ -66,7 +66,7 @@ pub struct Reach {
 }
 
 impl ReportedPage {
-    /// Collects the objects that are wanted.
+    /// Collects the objects that `wanted` selects.
     pub fn new(snapshot: &Snapshot, wanted: impl Fn(&ObjectKey) -> bool) -> Self {
         let entries = snapshot.entries.iter();
         let entries = entries.filter(|((_, key), _)| wanted(key));
@@ -83,7 +83,7 @@ impl ReportedPage {
 }
 
 impl ReportedObject {
-    /// Collects what is reported of an object.
+    /// Collects the conditions of an object.
     pub fn new(key: &ObjectKey, document: &Document, status: Option<&Status>) -> Self {
         let conditions = status.map(Status::conditions).unwrap_or_default();
         let attached_routes = match status.map(|status| &status.body) {

@@ -63,7 +63,7 @@ pub struct Controller {
     #[command(flatten)]
     pub permissions: PermissionArgs,
 
-    /// Address at which proxies are served [default: 0.0.0.0:15010; with -f 127.0.0.1:15010]
+    /// Address of the xDS server for proxies [default: 0.0.0.0:15010; with -f 127.0.0.1:15010]
     ///
     /// With -f and without TLS, a loopback address is required.
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -84,7 +84,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Returns the address at which proxies are served.
+    /// Returns the address of the xDS server.
     pub fn xds(&self) -> SocketAddr {
         let default: IpAddr = match self.paths.is_empty() {
             true => Ipv4Addr::UNSPECIFIED.into(),
@@ -103,7 +103,7 @@ impl Controller {
     }
 }
 
-/// Port at which proxies are served.
+/// Port of the xDS server.
 pub const XDS_PORT: u16 = 15010;
 
 /// Options for a controller of a cluster. They have no effect with `-f`.
@@ -205,7 +205,7 @@ pub struct ProxyArgs {
     #[arg(long, conflicts_with_all = ["address", "address_pool"])]
     pub all_addresses: bool,
 
-    /// Number to add to listener ports below 1024 only, for users who can't bind them: with 64512, port 80 becomes 64592
+    /// Number to add only to listener ports below 1024, which require a privilege: with 64512, port 80 becomes 64592
     #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "port_offset", value_parser = clap::value_parser!(u16).range(..=64512))]
     pub low_port_offset: u16,
 

@@ -23,9 +23,8 @@ pub struct Install {
     #[arg(short, long, value_name = "NAME", default_value = "pointsman-system", value_parser = label)]
     pub namespace: String,
 
-    /// Namespace to watch, with permissions there instead of everywhere; may be repeated [default: all]
-    ///
-    /// Cluster-scoped kinds other than GatewayClass are not read then.
+    /// Namespace to watch, with permissions in this namespace only; may be repeated [default: all]
+    /// With this flag, cluster-scoped kinds other than GatewayClass are not read.
     #[arg(long = "watch-namespace", value_name = "NAME", value_parser = label)]
     pub watch_namespaces: Vec<String>,
 
@@ -53,7 +52,7 @@ pub struct Install {
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0", value_parser = unspecified)]
     pub bind_address: IpAddr,
 
-    /// Leave out Pointsman's CustomResourceDefinitions, for a second installation in a cluster
+    /// Omit Pointsman's CustomResourceDefinitions, for a second installation in a cluster
     #[arg(long)]
     pub skip_crds: bool,
 

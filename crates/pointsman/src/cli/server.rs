@@ -27,7 +27,7 @@ pub struct StatusArgs {
 pub struct WaitArgs {
     /// Resource to wait for, such as httproute/shop/web; may be repeated
     ///
-    /// The kind may be written in lower case and in the plural. For Kuma's universal documents, the mesh takes the place of the namespace.
+    /// The kind may be written in lower case and in the plural. Kuma's universal documents are named with their mesh in place of a namespace.
     #[arg(value_name = "KIND/NAMESPACE/NAME", required = true)]
     pub objects: Vec<ObjectRef>,
 

@@ -1,4 +1,4 @@
-//! Authorization of proxies by ServiceAccount: each Gateway has an account of its own, whose proxies receive what belongs to this Gateway and nothing else.
+//! Authorization of proxies by ServiceAccount: each Gateway has its own account, whose proxies receive only the configuration of this Gateway.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,8 @@ async fn decide(
     gateways: Arc<Gateways>,
 ) -> Result<Grant, Refusal> {
     let token = peer.token.as_ref();
-    let token = token.ok_or_else(|| Refusal::Unauthenticated("it presents no token".to_owned()))?;
+    let token =
+        token.ok_or_else(|| Refusal::Unauthenticated("no token was presented".to_owned()))?;
     let account = reviewer.verify(token.secret()).await;
     let account = account.map_err(|error| match &error {
         TokenError::Invalid(_) => Refusal::Unauthenticated(error.to_string()),
@@ -56,10 +57,10 @@ fn grant(account: Account, gateways: Arc<Gateways>) -> Result<Grant, Refusal> {
     })
 }
 
-/// Gateways by the account that belongs to each. The name of an account is that of the objects which are generated for a Gateway, so it hardly ever has more than one.
+/// Gateways by their account. An account has the name of the objects that are generated for a Gateway, so it hardly ever has more than one Gateway.
 struct Gateways {
     snapshots: Arc<Snapshots>,
-    /// Gateways of the latest snapshot, and its version: the permissions of all open streams are looked up every few seconds.
+    /// Gateways of the latest snapshot, and its version. Cached, because the permissions of all open streams are looked up every few seconds.
     index: Mutex<Option<(u64, Index)>>,
 }
 
@@ -73,7 +74,7 @@ impl Gateways {
         }
     }
 
-    /// Returns what the proxies of an account may subscribe to.
+    /// Returns the permitted subscription of an account's proxies.
     fn permitted(&self, account: &Name) -> Result<Subscription, Refusal> {
         let snapshot = self.snapshots.latest();
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +83,7 @@ impl Gateways {
             outdated => &mut outdated.insert((snapshot.version, by_account(&snapshot))).1,
         };
         let Some(gateways) = index.get(account) else {
-            let why = format!("ServiceAccount {account} is that of no Gateway");
+            let why = format!("ServiceAccount {account} does not belong to a Gateway");
             return Err(Refusal::Forbidden(why));
         };
         let selectors = gateways

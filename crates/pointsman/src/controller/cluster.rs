@@ -1,8 +1,6 @@
 //! A controller of a Kubernetes cluster.
-//!
-//! Its start has several steps, and each waits for the one before: the API server answers; every kind has been listed; the first configuration is applied; there
-//! is a certificate to serve proxies with. Then proxies are accepted, and the process is ready. A follower does the same as the leader, except that it writes
-//! nothing.
+//! It starts in several steps, each of which waits for the one before: the API server responds; every kind has been listed; the first configuration is applied;
+//! the serving certificate exists. Then proxies are accepted, and the process is ready. A follower does the same as the leader, but writes nothing.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,7 +29,7 @@ const THREADS: usize = 2;
 /// Interval between attempts to reach the API server at the start.
 const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval between looks at what has been listed at the start.
+/// Interval between checks whether all kinds have been listed, at the start.
 const LIST_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the controller until a signal stops it.
@@ -135,7 +133,7 @@ fn describe(connection: &Connection) -> String {
 
 type Started = (Cluster, Vec<Box<dyn StatusSink>>);
 
-/// Starts to watch as soon as the API server answers. Returns `None` if the process has to end before.
+/// Starts to watch as soon as the API server responds. Returns `None` if the process has to exit before.
 fn start(
     runtime: &Runtime,
     connection: &Connection,
@@ -150,7 +148,7 @@ fn start(
             Err(error) => {
                 let error = error.to_string();
                 if error != last {
-                    tracing::warn!("the API server does not answer: {error}; retrying");
+                    tracing::warn!("the API server does not respond: {error}; retrying");
                     last = error;
                 }
             }
@@ -160,20 +158,20 @@ fn start(
     None
 }
 
-/// Applies the first complete list of all kinds. Returns false if the process has to end before.
+/// Applies the first complete list of all kinds. Returns false if the process has to exit before.
 fn apply_first(reconciler: &mut Reconciler, inbox: &Inbox, cluster: &Cluster) -> bool {
     loop {
         if inbox.wait(None) == Wake::Closed {
             return false;
         }
-        // Without the state of generated objects, statuses would say for a moment that there are none.
+        // Without the state of generated objects, statuses would briefly report that there are none.
         while !cluster.waits_for().is_empty() {
             std::thread::sleep(LIST_INTERVAL);
             if inbox.is_closed() {
                 return false;
             }
         }
-        // What has been listed is in the inbox before it is no longer waited for.
+        // Listed objects are put into the inbox before `waits_for` omits them.
         let is_complete = cluster.waits_for().is_empty();
         if let Some(update) = inbox.take() {
             reconciler.apply_changes(update);

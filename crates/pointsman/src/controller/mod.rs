@@ -1,10 +1,9 @@
 //! `controller`: configuration in, resources for proxies and statuses out.
-//!
-//! Wires a source to the reconciler, and the reconciler to an xDS server ([`sink`]). The main thread reconciles; proxies are served by a runtime of their own,
-//! which shares nothing with it but the encoded resources.
+//! Connects a source to the reconciler, and the reconciler to an xDS server ([`sink`]). The main thread reconciles; a separate runtime serves proxies and
+//! shares only the encoded resources with it.
 //!
 //! - [`files`] reads manifests.
-//! - [`cluster`] watches a Kubernetes cluster and writes statuses to it; [`accounts`] decides there which proxy may have what.
+//! - [`cluster`] watches a Kubernetes cluster and writes statuses to it; [`accounts`] decides which configuration a proxy may receive there.
 
 mod accounts;
 mod cluster;
@@ -31,7 +30,7 @@ use sink::XdsSink;
 /// Threads that serve proxies.
 const THREADS: usize = 2;
 
-/// Time for streams to end when the controller does.
+/// Time for streams to end when the controller shuts down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs `controller`.
@@ -49,7 +48,7 @@ struct ControlPlane {
     server: Arc<Server>,
     state: Arc<AdminState>,
     admin_address: Option<SocketAddr>,
-    /// Servers of this process, which no route may lead to.
+    /// Servers of this process, which no route may reach.
     own: OwnServers,
     listener: TcpListener,
     runtime: Runtime,
@@ -106,7 +105,7 @@ impl ControlPlane {
             .with_controller(arguments.identity())
     }
 
-    /// Prepares to accept proxies. That must not happen before the first configuration is applied: they would take an empty one for the current one.
+    /// Prepares to accept proxies. Proxies must not be accepted before the first configuration is applied, because they would apply an empty one.
     fn acceptor(&self) -> Result<Acceptor> {
         Ok(Acceptor {
             listener: self.listener.try_clone()?,
@@ -124,7 +123,7 @@ impl ControlPlane {
     }
 }
 
-/// The socket for proxies, with what belongs to it.
+/// The socket for proxies, and the server behind it.
 struct Acceptor {
     listener: TcpListener,
     server: Arc<Server>,
@@ -133,7 +132,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Announces the controller, and accepts proxies for ever.
+    /// Prints the addresses of the controller, and accepts proxies forever.
     async fn run(self, tls: Option<Arc<ServerTls>>) -> Result<()> {
         let address = self.listener.local_addr()?;
         serving::announce(&format!("proxies on {address}"), self.admin_address)?;
@@ -142,7 +141,7 @@ impl Acceptor {
     }
 }
 
-/// Authorizes proxies by their certificates, as the file says; without one, everything is permitted.
+/// Authorizes proxies by their certificates, according to the authorization file. Without a file, everything is permitted.
 fn by_certificate(arguments: &Controller) -> Result<Authorize> {
     let Some(path) = &arguments.authorize else {
         return Ok(server::authorize_by_certificate(|_| {
@@ -155,7 +154,7 @@ fn by_certificate(arguments: &Controller) -> Result<Authorize> {
     }))
 }
 
-/// A name for this process that differs from those of others, and from its own after a restart.
+/// Returns a name for this process that differs from those of others, and from its name after a restart.
 fn instance() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))

@@ -8,10 +8,10 @@ use pointsman_control::{Sink, clock};
 use pointsman_routing::Tables;
 use pointsman_wire::server::{Encoded, Scan, Server, encode_all};
 
-/// After an examination of all routes, the next one begins after this multiple of the time that it took.
+/// Pause after an examination of all routes, as a multiple of its duration.
 const REST_FACTOR: u32 = 4;
 
-/// Hands changes to an xDS server. What proxies report arrives later and is taken by `retry`.
+/// Passes changes to an xDS server. Reports of proxies arrive later, and `retry` returns them.
 pub struct XdsSink {
     server: Arc<Server>,
     /// Changes that were staged and are not committed yet.
@@ -20,9 +20,9 @@ pub struct XdsSink {
     endpoints: Arc<EndpointPolicy>,
     /// Servers of the proxies themselves.
     own: OwnServers,
-    /// Time of the next examination of which routes are in effect.
+    /// Time of the next examination of the routes' effects.
     wake: Option<Instant>,
-    /// Time before which it is not examined for all routes.
+    /// Time before which not all routes are examined.
     rest_until: Instant,
 }
 
@@ -39,7 +39,7 @@ impl XdsSink {
         }
     }
 
-    /// Returns which routes are in effect on which proxies, as far as that has changed.
+    /// Returns the changed effects of routes on proxies.
     fn effects(&mut self, scan: Scan) -> Vec<Change> {
         let found = self.server.take_effects(scan, clock::unix_seconds());
         let next = found.next.map(Instant::from);

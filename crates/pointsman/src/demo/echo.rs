@@ -21,7 +21,7 @@ pub async fn start(name: &'static str, protocol: EchoProtocol) -> Result<u16> {
     tokio::spawn(async move {
         loop {
             match listener.accept().await {
-                // Errors of a connection are ignored: they concern only its client.
+                // Errors of a connection affect only its client.
                 Ok((stream, _)) => match protocol {
                     EchoProtocol::Http1 => drop(tokio::spawn(http1(stream, name))),
                     EchoProtocol::Http2 => drop(tokio::spawn(http2(stream, name))),

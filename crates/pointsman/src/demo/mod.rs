@@ -17,7 +17,7 @@ use crate::cli::{Cli, Demo, Verb};
 use crate::output::print;
 use echo::EchoProtocol;
 
-/// Cluster IP of the Service in the mesh. All of 127.0.0.0/8 is this machine.
+/// Cluster IP of the Service in the mesh. All addresses in 127.0.0.0/8 belong to this machine.
 const MESH: Ipv4Addr = Ipv4Addr::new(127, 0, 77, 10);
 /// Address of a Pod in another namespace.
 const POD: Ipv4Addr = Ipv4Addr::new(127, 0, 77, 21);

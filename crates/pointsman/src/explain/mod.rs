@@ -60,7 +60,7 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
     )
 }
 
-/// Prints why Gateways and ListenerSets are not served: the listener that was expected may be one of theirs.
+/// Prints why Gateways and ListenerSets are not served, because one of them may have the expected listener.
 fn warn_of_unserved(binder: &Binder) {
     const MAX_PRINTED: usize = 5;
     let kinds = [Kind::Gateway, Kind::ListenerSet];
@@ -359,7 +359,7 @@ fn outcome(explanation: &Explanation, paint: &Paint) -> String {
                 .unwrap_or_default();
             paint.paint(Style::Good, "redirect") + &status
         }
-        Outcome::Respond => format!("answered by Pointsman{status}{reason}"),
+        Outcome::Respond => format!("response by Pointsman{status}{reason}"),
         Outcome::NoFrontend => paint.paint(Style::Bad, "no listener") + &status,
         Outcome::NoRoute => paint.paint(Style::Bad, "no rule matches") + &status,
     }

@@ -21,7 +21,7 @@ pub fn run(server: &ServerUrl, arguments: &Explain) -> Result<ExitCode> {
     query(arguments)?;
     if arguments.sni.as_deref() == Some("") {
         bail!(
-            "--sni '' is not available with --server: the server takes it for the host of the URL"
+            "--sni '' is not available with --server, which would use the host of the URL instead"
         );
     }
     let target = target(arguments);
@@ -71,7 +71,7 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-/// Returns the exit status for an explanation, as `explain` has it for its own.
+/// Returns the exit status for an explanation, which is the same as without `--server`.
 fn exit_status(explanation: &Value) -> u8 {
     let backends = explanation["backends"].as_array().into_iter().flatten();
     let mut used = backends

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{NAME, labels, metadata};
 use crate::cli::Install;
 
-/// Port at which proxies are served.
+/// Port of the xDS server.
 const XDS_PORT: u16 = 15010;
 /// Port of probes and metrics.
 const PROBES_PORT: u16 = 15021;
@@ -55,7 +55,7 @@ fn deployment(arguments: &Install) -> Value {
         "spec": {
             "replicas": arguments.replicas,
             "selector": {"matchLabels": labels()},
-            // A new Pod serves proxies before an old one ends.
+            // A new Pod serves proxies before an old one terminates.
             "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "template": {
                 "metadata": {"labels": labels()},

@@ -1,7 +1,7 @@
 //! `install`: prints the manifests of an installation, in the order in which `kubectl apply` needs them.
 //!
-//! `deploy/helm/pointsman` renders the same objects; a test compares both. Three things have one source for both: the CustomResourceDefinitions of
-//! `deploy/crds`, the dashboard of `deploy/grafana`, and the rules of [`rbac`].
+//! `deploy/helm/pointsman` renders the same objects; a test compares both. Both share the CustomResourceDefinitions of `deploy/crds`, the dashboard of
+//! `deploy/grafana`, and the rules of [`rbac`].
 
 mod controller;
 mod monitoring;

@@ -17,7 +17,7 @@ pub fn objects(arguments: &Install) -> Vec<Value> {
         "kind": "ServiceAccount",
         "metadata": metadata(arguments, NAME),
     })];
-    // Names outside the own namespace say which installation they belong to.
+    // Names outside the own namespace contain the installation that they belong to.
     let elsewhere = format!("{NAME}.{}", arguments.namespace);
     let cluster: &[Scope] = match arguments.watch_namespaces.is_empty() {
         true => &[Scope::Cluster, Scope::Unrestricted, Scope::Watched],

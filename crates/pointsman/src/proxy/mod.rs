@@ -1,7 +1,7 @@
 //! `proxy`: a data plane that follows a control plane over the network.
 //!
-//! The main thread owns the data plane and puts received changes in effect, as the reconciler's thread does in `run`. The connection to the control plane
-//! runs on a thread of its own.
+//! The main thread owns the data plane and puts received changes into effect, as the reconciler's thread does in `run`. The connection to the control plane
+//! runs on a separate thread.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use crate::{logging, serving};
 /// Interval between retries of addresses and ports that could not be bound.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Something for the main thread to do.
+/// An event for the main thread.
 enum Event {
     /// The control plane has sent changes.
     Commit(Box<Commit>),
@@ -33,7 +33,7 @@ enum Event {
     Report,
     /// An operator has replaced files.
     Reload,
-    /// The process has to end.
+    /// The process has to exit.
     Stop,
 }
 
@@ -80,7 +80,7 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
     admin.start(&state, &arguments.admin)?;
     let (events, inbox) = channel();
     let (reload, stop) = (events.clone(), events.clone());
-    // Events are not sent any more once the main thread ends.
+    // Sending fails once the main thread has ended.
     let reload = move || drop(reload.send(Event::Reload));
     serving::handle_signals(reload, move || drop(stop.send(Event::Stop)))?;
     let report = events.clone();
@@ -170,7 +170,7 @@ struct ControlLoop {
 }
 
 impl ControlLoop {
-    /// Handles events until the process has to end.
+    /// Handles events until the process has to exit.
     fn run(&mut self, events: &Receiver<Event>) -> Result<()> {
         let mut retry_at = clock::instant() + RETRY_INTERVAL;
         loop {
@@ -196,7 +196,7 @@ impl ControlLoop {
         }
     }
 
-    /// Puts received changes in effect.
+    /// Puts received changes into effect.
     fn commit(&mut self, commit: Commit) -> Result<()> {
         let Commit { delta, applied, .. } = commit;
         self.tables.apply(&delta);
@@ -217,7 +217,7 @@ impl ControlLoop {
         Ok(())
     }
 
-    /// Retries addresses and ports that could not be bound, and reports what has changed.
+    /// Retries addresses and ports that could not be bound, and reports changes.
     fn retry_unbound(&mut self) {
         let mut reports = self.data_plane.retry_unbound();
         reports.extend(self.data_plane.commit(&self.tables));

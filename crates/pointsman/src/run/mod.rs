@@ -1,7 +1,7 @@
 //! The command `run`: a standalone proxy that is configured by manifests.
 //!
-//! Connects the file source to the reconciler, and the reconciler to a data plane in this process ([`in_process`]). The main thread reconciles. Reading files,
-//! handling signals and the admin server each have a thread of their own.
+//! Connects the file source to the reconciler, and the reconciler to a data plane in this process ([`in_process`]). The main thread reconciles. Separate
+//! threads read files, handle signals and run the admin server.
 
 mod in_process;
 

@@ -51,7 +51,7 @@ fn a_proxy_gets_nothing_without_the_token_of_its_own_gateway() {
         (
             "other-account",
             lab.token("default", "pointsman"),
-            "is that of no Gateway",
+            "does not belong to a Gateway",
         ),
     ];
     for (name, token, why) in &cases {
