@@ -18,7 +18,7 @@ use super::fingerprint::fingerprint;
 use super::objects::{Object, ObjectKind, generate};
 use super::owner::{Ownership, ownership};
 use super::registry::Registry;
-use super::state::{KnownObject, KnownObjects};
+use super::state::{ObservedObject, ObservedObjects};
 use crate::limit::Limit;
 use crate::status::Outcome;
 
@@ -94,7 +94,7 @@ impl Applier {
         registry: Arc<Registry>,
         authority: watch::Receiver<Arc<str>>,
     ) -> Self {
-        let requests = Requests(Arc::new(Shared {
+        let requests = Requests(Arc::new(RequestState {
             client,
             settings,
             limit: Mutex::new(Limit::new(RATE.0, RATE.1)),
@@ -117,11 +117,11 @@ impl Applier {
                     break;
                 };
                 let requests = self.requests.clone();
-                let (wanted, known) = self.registry.get(&gateway);
+                let (desired, observed) = self.registry.get(&gateway);
                 let authority = self.authority.borrow().clone();
                 tasks.spawn(async move {
                     let errors = requests
-                        .reconcile(&gateway, wanted.as_deref(), &known, &authority)
+                        .reconcile(&gateway, desired.as_deref(), &observed, &authority)
                         .await;
                     (gateway, errors)
                 });
@@ -175,9 +175,9 @@ async fn sleep(wait: Option<Duration>) {
 
 /// Sends requests. Clones share its state.
 #[derive(Clone)]
-struct Requests(Arc<Shared>);
+struct Requests(Arc<RequestState>);
 
-struct Shared {
+struct RequestState {
     client: Client,
     settings: InfrastructureSettings,
     limit: Mutex<Limit>,
@@ -190,30 +190,30 @@ impl Requests {
     async fn reconcile(
         &self,
         gateway: &Name,
-        wanted: Option<&Infrastructure>,
-        known: &KnownObjects,
+        desired: Option<&Infrastructure>,
+        observed: &ObservedObjects,
         authority: &str,
     ) -> Vec<ApplyError> {
         let mut errors = Vec::new();
-        let objects = match wanted {
+        let objects = match desired {
             // An invalid Gateway keeps its proxies, so that their traffic is not interrupted.
-            Some(wanted) if wanted.ports.is_empty() || wanted.uid.is_none() => return errors,
-            Some(wanted) => generate(wanted, &self.0.settings, authority),
+            Some(desired) if desired.ports.is_empty() || desired.uid.is_none() => return errors,
+            Some(desired) => generate(desired, &self.0.settings, authority),
             None => Vec::new(),
         };
         for object in &objects {
-            let Some(wanted) = wanted else { break };
-            if let Err(error) = self.ensure(wanted, object, known).await {
+            let Some(desired) = desired else { break };
+            if let Err(error) = self.ensure(desired, object, observed).await {
                 errors.push(error);
             }
         }
-        let is_wanted = |kind: ObjectKind, name: &str| {
+        let is_desired = |kind: ObjectKind, name: &str| {
             let mut objects = objects.iter();
             objects.any(|object| object.kind == kind && object.name() == name)
         };
-        let obsolete = known
+        let obsolete = observed
             .iter()
-            .filter(|((kind, name), _)| !is_wanted(*kind, name));
+            .filter(|((kind, name), _)| !is_desired(*kind, name));
         for ((kind, name), object) in obsolete {
             let name = Name::new(gateway.namespace.clone(), name.as_str());
             if let Err(error) = self.delete(*kind, &name, object.uid.as_deref()).await {
@@ -228,13 +228,13 @@ impl Requests {
         &self,
         gateway: &Infrastructure,
         object: &Object,
-        known: &KnownObjects,
+        observed: &ObservedObjects,
     ) -> Result<(), ApplyError> {
         let (kind, name) = (object.kind, object.name());
         let full_name = Name::new(gateway.gateway.namespace.clone(), name);
         let digest = digest(object);
-        let found = known.get(&(kind, name.to_owned()));
-        let is_own = |found: &&KnownObject| {
+        let found = observed.get(&(kind, name.to_owned()));
+        let is_own = |found: &&ObservedObject| {
             let uid = gateway.uid.as_deref();
             found.owners.iter().any(|owner| Some(&**owner) == uid)
         };

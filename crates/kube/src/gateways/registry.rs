@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::name::object_name;
 use super::objects::ObjectKind;
 use super::observed::PodFacts;
-use super::state::{GatewayObjects, KnownObject, KnownObjects};
+use super::state::{GatewayObjects, ObservedObject, ObservedObjects};
 use crate::status::{Outcome, Queue, Urgency};
 
 /// Kind that is watched.
@@ -32,43 +32,43 @@ pub enum Watched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// A generated object.
-    Object(KnownObject),
+    Object(ObservedObject),
     /// A Pod of a generated workload.
     Pod(PodFacts),
 }
 
 /// Kind and namespace of a watch; all namespaces if there is none.
-pub type Scope = (Watched, Option<String>);
+pub type WatchedScope = (Watched, Option<String>);
 
 /// Desired and observed objects of all Gateways.
 pub struct Registry {
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
     inbox: Arc<Inbox>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    wanted: HashMap<Name, Arc<Infrastructure>>,
-    known: HashMap<Name, GatewayObjects>,
+struct RegistryState {
+    desired: HashMap<Name, Arc<Infrastructure>>,
+    observed: HashMap<Name, GatewayObjects>,
     /// Gateway of each object that a watch has delivered.
     gateways: HashMap<(Watched, Name), Name>,
     reported: HashMap<Name, InfrastructureState>,
     /// Gateways to reconcile.
     queue: Queue<()>,
     /// Names in the list that a watch receives.
-    listings: HashMap<Scope, BTreeSet<Name>>,
-    unlisted: BTreeSet<Scope>,
+    listings: HashMap<WatchedScope, BTreeSet<Name>>,
+    unlisted: BTreeSet<WatchedScope>,
     /// True once the reconciler has applied everything that was listed.
     is_complete: bool,
 }
 
 impl Registry {
     /// Creates a registry that waits for these watches.
-    pub fn new(inbox: Arc<Inbox>, scopes: impl Iterator<Item = Scope>) -> Self {
-        let state = State {
+    pub fn new(inbox: Arc<Inbox>, scopes: impl Iterator<Item = WatchedScope>) -> Self {
+        let state = RegistryState {
             unlisted: scopes.collect(),
-            ..State::default()
+            ..RegistryState::default()
         };
         Registry {
             state: Mutex::new(state),
@@ -90,7 +90,7 @@ impl Registry {
     }
 
     /// Starts recording a list.
-    pub fn begin_list(&self, scope: &Scope) {
+    pub fn begin_list(&self, scope: &WatchedScope) {
         self.state().listings.insert(scope.clone(), BTreeSet::new());
     }
 
@@ -98,7 +98,7 @@ impl Registry {
     /// the current list.
     pub fn record(
         &self,
-        scope: &Scope,
+        scope: &WatchedScope,
         name: Name,
         observed: Option<(Name, Observed)>,
         is_listed: bool,
@@ -112,7 +112,7 @@ impl Registry {
     }
 
     /// Completes a list. Objects that it did not contain are removed.
-    pub fn end_list(&self, scope: &Scope) {
+    pub fn end_list(&self, scope: &WatchedScope) {
         let mut state = self.state();
         let listed = state.listings.remove(scope).unwrap_or_default();
         let is_gone = |(watched, name): &(Watched, Name)| {
@@ -134,7 +134,7 @@ impl Registry {
     }
 
     /// Reports changed states to the reconciler, and wakes the applier.
-    fn publish(&self, mut state: MutexGuard<'_, State>, touched: BTreeSet<Name>) {
+    fn publish(&self, mut state: MutexGuard<'_, RegistryState>, touched: BTreeSet<Name>) {
         let mut changes = BTreeMap::new();
         for gateway in touched {
             if let Some(change) = state.changed_state(&gateway) {
@@ -174,13 +174,13 @@ impl Registry {
         state
             .queue
             .finish(&key(gateway), (), outcome, clock::instant());
-        let is_wanted = state.wanted.contains_key(gateway);
-        let known = state.known.get_mut(gateway);
-        match known {
-            Some(known) => known.failure = failure.filter(|_| is_wanted),
-            None if is_wanted && failure.is_some() => {
-                let known = state.known.entry(gateway.clone()).or_default();
-                known.failure = failure;
+        let is_desired = state.desired.contains_key(gateway);
+        let observed = state.observed.get_mut(gateway);
+        match observed {
+            Some(observed) => observed.failure = failure.filter(|_| is_desired),
+            None if is_desired && failure.is_some() => {
+                let observed = state.observed.entry(gateway.clone()).or_default();
+                observed.failure = failure;
             }
             None => {}
         }
@@ -191,29 +191,29 @@ impl Registry {
     /// Reconciles all Gateways again.
     pub fn requeue_all(&self) {
         let mut state = self.state();
-        let all: Vec<Name> = state.wanted.keys().cloned().collect();
+        let all: Vec<Name> = state.desired.keys().cloned().collect();
         all.iter().for_each(|gateway| state.enqueue(gateway));
         drop(state);
         self.changed.notify_one();
     }
 
     /// Returns the desired infrastructure of a Gateway and its observed objects.
-    pub fn get(&self, gateway: &Name) -> (Option<Arc<Infrastructure>>, KnownObjects) {
+    pub fn get(&self, gateway: &Name) -> (Option<Arc<Infrastructure>>, ObservedObjects) {
         let state = self.state();
-        let known = state.known.get(gateway);
-        let objects = known.map(|known| known.objects.clone());
+        let observed = state.observed.get(gateway);
+        let objects = observed.map(|observed| observed.objects.clone());
         (
-            state.wanted.get(gateway).cloned(),
+            state.desired.get(gateway).cloned(),
             objects.unwrap_or_default(),
         )
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RegistryState {
     /// Records an object. Returns the Gateways that it affects.
     fn record(
         &mut self,
@@ -227,13 +227,13 @@ impl State {
         if let Some(before) = self.gateways.remove(&id)
             && Some(&before) != gateway.as_ref()
         {
-            if let Some(known) = self.known.get_mut(&before) {
+            if let Some(observed) = self.observed.get_mut(&before) {
                 match watched {
                     Watched::Object(kind) => {
-                        known.objects.remove(&(kind, name.name.to_string()));
+                        observed.objects.remove(&(kind, name.name.to_string()));
                         self.enqueue(&before);
                     }
-                    Watched::Pod => drop(known.pods.remove(&*name.name)),
+                    Watched::Pod => drop(observed.pods.remove(&*name.name)),
                 }
             }
             self.forget_if_empty(&before);
@@ -243,17 +243,17 @@ impl State {
             return touched;
         };
         self.gateways.insert(id, gateway.clone());
-        let known = self.known.entry(gateway.clone()).or_default();
+        let objects = self.observed.entry(gateway.clone()).or_default();
         match (watched, observed) {
             (Watched::Object(kind), Observed::Object(object)) => {
                 let object_name = (kind, name.name.to_string());
-                let before = known.objects.insert(object_name, object.clone());
-                let is_same = |before: KnownObject| before.fingerprint == object.fingerprint;
+                let before = objects.objects.insert(object_name, object.clone());
+                let is_same = |before: ObservedObject| before.fingerprint == object.fingerprint;
                 if !before.is_some_and(is_same) {
                     self.enqueue(&gateway);
                 }
             }
-            (_, Observed::Pod(pod)) => drop(known.pods.insert(name.name.to_string(), pod)),
+            (_, Observed::Pod(pod)) => drop(objects.pods.insert(name.name.to_string(), pod)),
             (Watched::Pod, Observed::Object(_)) => {}
         }
         touched.insert(gateway);
@@ -262,10 +262,10 @@ impl State {
 
     /// Returns the state of a Gateway's objects if it has changed.
     fn changed_state(&mut self, gateway: &Name) -> Option<Option<InfrastructureState>> {
-        let wanted = self.wanted.get(gateway);
-        let name = wanted.map(|wanted| object_name(gateway, &wanted.class));
-        let known = self.known.get(gateway);
-        let state = known.and_then(|known| known.state(name.as_deref()));
+        let desired = self.desired.get(gateway);
+        let name = desired.map(|desired| object_name(gateway, &desired.class));
+        let observed = self.observed.get(gateway);
+        let state = observed.and_then(|observed| observed.state(name.as_deref()));
         let before = match &state {
             Some(state) => self.reported.insert(gateway.clone(), state.clone()),
             None => self.reported.remove(gateway),
@@ -281,11 +281,11 @@ impl State {
     }
 
     fn forget_if_empty(&mut self, gateway: &Name) {
-        let known = self.known.get(gateway);
-        if known.is_some_and(|known| {
-            known.objects.is_empty() && known.pods.is_empty() && known.failure.is_none()
+        let observed = self.observed.get(gateway);
+        if observed.is_some_and(|observed| {
+            observed.objects.is_empty() && observed.pods.is_empty() && observed.failure.is_none()
         }) {
-            self.known.remove(gateway);
+            self.observed.remove(gateway);
         }
     }
 }
@@ -304,10 +304,10 @@ impl Sink for InfrastructureSink {
     fn stage(&mut self, delta: &Delta, _: &Tables) -> Vec<Change> {
         let mut state = self.0.state();
         let mut touched = BTreeSet::new();
-        for (gateway, wanted) in &delta.infrastructures {
-            match wanted {
-                Some(wanted) => drop(state.wanted.insert(gateway.clone(), wanted.clone())),
-                None => drop(state.wanted.remove(gateway)),
+        for (gateway, desired) in &delta.infrastructures {
+            match desired {
+                Some(desired) => drop(state.desired.insert(gateway.clone(), desired.clone())),
+                None => drop(state.desired.remove(gateway)),
             }
             state.enqueue(gateway);
             touched.insert(gateway.clone());
@@ -319,8 +319,8 @@ impl Sink for InfrastructureSink {
     fn commit(&mut self, _: &Tables) -> Vec<Change> {
         let mut state = self.0.state();
         if !std::mem::replace(&mut state.is_complete, true) {
-            let wanted = state.wanted.keys().chain(state.known.keys());
-            let all: BTreeSet<Name> = wanted.cloned().collect();
+            let desired = state.desired.keys().chain(state.observed.keys());
+            let all: BTreeSet<Name> = desired.cloned().collect();
             all.iter().for_each(|gateway| state.enqueue(gateway));
             self.0.publish(state, all);
         }
@@ -339,7 +339,7 @@ mod tests {
         Name::new("shop", "edge")
     }
 
-    fn wanted() -> Delta {
+    fn desired() -> Delta {
         let infrastructure = Infrastructure {
             gateway: edge(),
             uid: Some("1".into()),
@@ -362,13 +362,13 @@ mod tests {
             cluster_ips: vec!["10.96.0.1".to_owned()],
             ..ServiceFacts::default()
         };
-        let known = KnownObject {
+        let observed = ObservedObject {
             uid: None,
             owners: vec!["1".to_owned()],
             fingerprint,
             facts: Facts::Service(facts),
         };
-        Some((edge(), Observed::Object(known)))
+        Some((edge(), Observed::Object(observed)))
     }
 
     fn registry() -> (Arc<Registry>, Arc<Inbox>, InfrastructureSink) {
@@ -385,7 +385,7 @@ mod tests {
     fn nothing_is_done_before_everything_is_known() {
         let (registry, _, mut sink) = registry();
         registry.record(&(SERVICE, None), object_key(), service(1), false);
-        sink.stage(&wanted(), &Tables::default());
+        sink.stage(&desired(), &Tables::default());
         assert_eq!(registry.take(clock::instant()), None);
         sink.commit(&Tables::default());
         assert_eq!(registry.take(clock::instant()), Some(edge()));
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_gateway_is_reconciled_when_its_objects_change_and_not_when_their_status_does() {
         let (registry, _, mut sink) = registry();
-        sink.stage(&wanted(), &Tables::default());
+        sink.stage(&desired(), &Tables::default());
         sink.commit(&Tables::default());
         let reconciled = |change: &dyn Fn()| {
             change();
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn a_state_is_reported_when_it_changes() {
         let (registry, inbox, mut sink) = registry();
-        sink.stage(&wanted(), &Tables::default());
+        sink.stage(&desired(), &Tables::default());
         assert!(inbox.take().is_none(), "there is nothing yet");
         registry.record(&(SERVICE, None), object_key(), service(1), false);
         let update = inbox.take().expect("there is a Service");

@@ -8,13 +8,13 @@ use super::objects::ObjectKind;
 use super::observed::{Facts, PodFacts, ServiceFacts, ip_address};
 
 /// Objects by kind and name.
-pub type KnownObjects = BTreeMap<(ObjectKind, String), KnownObject>;
+pub type ObservedObjects = BTreeMap<(ObjectKind, String), ObservedObject>;
 
 /// Observed objects of a Gateway.
 #[derive(Debug, Default)]
 pub struct GatewayObjects {
     /// Objects.
-    pub objects: KnownObjects,
+    pub objects: ObservedObjects,
     /// Pods by name.
     pub pods: BTreeMap<String, PodFacts>,
     /// Reason why an object could not be created or changed.
@@ -23,7 +23,7 @@ pub struct GatewayObjects {
 
 /// A generated object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownObject {
+pub struct ObservedObject {
     /// Identifier of the object.
     pub uid: Option<String>,
     /// Identifiers of its owners.
@@ -39,7 +39,7 @@ impl GatewayObjects {
     /// objects are listed before the Gateway has been evaluated.
     pub fn state(&self, name: Option<&str>) -> Option<InfrastructureState> {
         let mut objects = self.objects.iter();
-        let service = objects.find_map(|((_, own), known)| match &known.facts {
+        let service = objects.find_map(|((_, own), observed)| match &observed.facts {
             Facts::Service(service) if name.is_none_or(|name| name == own) => Some((own, service)),
             _ => None,
         });
@@ -90,7 +90,7 @@ impl GatewayObjects {
         if pods().any(|(_, pod)| pod.is_ready) {
             return None;
         }
-        let failure = self.objects.values().find_map(|known| match &known.facts {
+        let failure = self.objects.values().find_map(|observed| match &observed.facts {
             Facts::Workload(workload) => workload.failure.clone(),
             _ => None,
         });
@@ -113,14 +113,14 @@ mod tests {
 
     fn with(service: Value, pods: &[Value]) -> InfrastructureState {
         let mut objects = GatewayObjects::default();
-        let known = KnownObject {
+        let observed = ObservedObject {
             uid: None,
             owners: Vec::new(),
             fingerprint: 0,
             facts: Facts::Service(ServiceFacts::read(&service)),
         };
         let key = (ObjectKind::Service, "edge-pointsman".to_owned());
-        objects.objects.insert(key, known);
+        objects.objects.insert(key, observed);
         for (number, pod) in pods.iter().enumerate() {
             let name = format!("pod-{number}");
             objects.pods.insert(name, PodFacts::read(pod));

@@ -17,8 +17,8 @@ use super::fingerprint::fingerprint;
 use super::objects::{GATEWAY_NAME, MANAGED_BY, ObjectKind};
 use super::observed::{Facts, PodFacts, ServiceFacts, WorkloadFacts};
 use super::owner::gateway_of;
-use super::registry::{Observed, Registry, Scope, Watched};
-use super::state::KnownObject;
+use super::registry::{Observed, Registry, WatchedScope, Watched};
+use super::state::ObservedObject;
 use crate::watch::Backoff;
 
 /// Running watches. They stop when this is dropped.
@@ -27,7 +27,7 @@ pub struct Watches {
 }
 
 /// Returns the watches for generated objects: one for each kind, and for each namespace if some are chosen.
-pub fn scopes(namespaces: &[String]) -> Vec<Scope> {
+pub fn scopes(namespaces: &[String]) -> Vec<WatchedScope> {
     let kinds = ObjectKind::ALL.into_iter().map(Watched::Object);
     let kinds = kinds.chain([Watched::Pod]);
     kinds
@@ -48,7 +48,7 @@ impl Watches {
         client: &Client,
         registry: &Arc<Registry>,
         controller_name: &Arc<str>,
-        scopes: Vec<Scope>,
+        scopes: Vec<WatchedScope>,
     ) -> Self {
         let mut tasks = JoinSet::new();
         for scope in scopes {
@@ -68,7 +68,7 @@ struct Watch {
     client: Client,
     registry: Arc<Registry>,
     controller_name: Arc<str>,
-    scope: Scope,
+    scope: WatchedScope,
 }
 
 /// A complete object, or its metadata.
@@ -187,13 +187,13 @@ fn observe(watched: Watched, metadata: &ObjectMeta, json: &Value) -> Observed {
         }
         Watched::Object(_) => Facts::None,
     };
-    Observed::Object(known(metadata, facts))
+    Observed::Object(observed_object(metadata, facts))
 }
 
 /// Creates the record of an object.
-pub fn known(metadata: &ObjectMeta, facts: Facts) -> KnownObject {
+pub fn observed_object(metadata: &ObjectMeta, facts: Facts) -> ObservedObject {
     let owners = metadata.owner_references.iter().flatten();
-    KnownObject {
+    ObservedObject {
         uid: metadata.uid.clone(),
         owners: owners.map(|owner| owner.uid.clone()).collect(),
         fingerprint: fingerprint(metadata),

@@ -31,9 +31,9 @@ fn merge_items(target: &mut Vec<Value>, patch: &[Value]) {
     for item in patch {
         match target
             .iter_mut()
-            .find(|known| known["name"] == item["name"])
+            .find(|existing| existing["name"] == item["name"])
         {
-            Some(known) => merge(known, item),
+            Some(existing) => merge(existing, item),
             None => target.push(item.clone()),
         }
     }
