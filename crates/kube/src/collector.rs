@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::decode::SOURCE;
 use crate::events::{Events, Origin, Problem, reference};
-use crate::known::{Batch, Rejection};
+use crate::watched_objects::{Batch, Rejection};
 
 /// The objects of one watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,7 @@
 //! - [`Settings`] are set by an operator: names and namespaces.
 //! - `discovery` determines the kinds that the API server serves, and detects changes.
 //! - `object` and `decode` turn the JSON text of a watch event into a document of `crates/resources`.
-//! - `known` compares delivered objects with those delivered before, `watch` runs one watch, and `collector` merges the changes of all of them.
+//! - `watched_objects` compares delivered objects with those delivered before, `watch` runs one watch, and `collector` merges the changes of all of them.
 //! - [`Source`] starts the watches. [`listing`] lists the same objects once.
 //! - `status` writes statuses while this process holds the [`lease`].
 //!
@@ -30,7 +30,6 @@ mod discovery;
 mod events;
 pub mod gateways;
 pub mod identity;
-mod known;
 pub mod lease;
 mod limit;
 pub mod listing;
@@ -41,6 +40,7 @@ mod settings;
 mod source;
 mod status;
 mod watch;
+mod watched_objects;
 
 pub use cluster::Cluster;
 pub use metrics::Metrics;

@@ -14,8 +14,8 @@ use tokio::sync::watch::Receiver;
 
 use crate::Metrics;
 use crate::collector::{Collector, WatchScope};
-use crate::known::Known;
 use crate::object::RawObject;
+use crate::watched_objects::WatchedObjects;
 
 /// Longest time for which the API server keeps a watch open, in seconds. It bounds the time to detect a dead connection.
 const WATCH_TIMEOUT: u32 = 120;
@@ -40,7 +40,7 @@ pub struct Watch {
     resource: Receiver<Option<ApiResource>>,
     collector: Arc<Collector>,
     metrics: Arc<Metrics>,
-    known: Known,
+    objects: WatchedObjects,
     /// Objects to deliver without permission to read the actual ones.
     fallback: Option<Fallback>,
     /// Lists are streamed, which older API servers reject.
@@ -60,7 +60,7 @@ impl Watch {
         metrics: Arc<Metrics>,
     ) -> Self {
         Watch {
-            known: Known::new(scope.kind),
+            objects: WatchedObjects::new(scope.kind),
             scope,
             client,
             resource,
@@ -77,7 +77,7 @@ impl Watch {
         loop {
             let resource = self.resource.borrow_and_update().clone();
             let Some(resource) = resource else {
-                let batch = self.known.clear();
+                let batch = self.objects.clear();
                 self.collector.complete(&self.scope, batch);
                 match self.resource.changed().await {
                     Ok(()) => continue,
@@ -125,13 +125,13 @@ impl Watch {
     fn deliver(&mut self, version: &str, event: Event<RawObject>) {
         self.metrics.record_watch_event(&self.scope);
         match event {
-            Event::Init => self.known.begin_list(),
-            Event::InitApply(object) => self.known.list(version, &object),
+            Event::Init => self.objects.begin_list(),
+            Event::InitApply(object) => self.objects.list(version, &object),
             Event::InitDone => {
                 if !std::mem::take(&mut self.error).is_empty() {
                     tracing::info!("{}: the watch works again", self.scope);
                 }
-                let batch = self.known.end_list();
+                let batch = self.objects.end_list();
                 self.collector.complete(&self.scope, batch);
             }
             Event::Apply(object) => {
@@ -141,9 +141,9 @@ impl Watch {
                     let took = clock::unix_micros() - changed.as_microsecond();
                     self.metrics.record_endpoint_change(took.max(0));
                 }
-                self.collector.put(self.known.apply(version, &object));
+                self.collector.put(self.objects.apply(version, &object));
             }
-            Event::Delete(object) => self.collector.put(self.known.delete(&object)),
+            Event::Delete(object) => self.collector.put(self.objects.delete(&object)),
         }
     }
 
@@ -165,7 +165,7 @@ impl Watch {
                 "{}: no permission to list these objects; continuing without them",
                 self.scope
             );
-            let batch = self.known.assume(version, &fallback);
+            let batch = self.objects.assume(version, &fallback);
             self.collector.complete(&self.scope, batch);
         }
     }

@@ -90,10 +90,13 @@ impl GatewayObjects {
         if pods().any(|(_, pod)| pod.is_ready) {
             return None;
         }
-        let failure = self.objects.values().find_map(|observed| match &observed.facts {
-            Facts::Workload(workload) => workload.failure.clone(),
-            _ => None,
-        });
+        let failure = self
+            .objects
+            .values()
+            .find_map(|observed| match &observed.facts {
+                Facts::Workload(workload) => workload.failure.clone(),
+                _ => None,
+            });
         let waiting =
             pods().find_map(|(name, pod)| Some(format!("Pod {name}: {}", pod.waits_for.as_ref()?)));
         let count = pods().count();

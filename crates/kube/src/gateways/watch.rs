@@ -17,7 +17,7 @@ use super::fingerprint::fingerprint;
 use super::objects::{GATEWAY_NAME, MANAGED_BY, ObjectKind};
 use super::observed::{Facts, PodFacts, ServiceFacts, WorkloadFacts};
 use super::owner::gateway_of;
-use super::registry::{Observed, Registry, WatchedScope, Watched};
+use super::registry::{Observed, Registry, Watched, WatchedScope};
 use super::state::ObservedObject;
 use crate::watch::Backoff;
 

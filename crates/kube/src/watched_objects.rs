@@ -29,7 +29,7 @@ pub struct Batch {
 }
 
 /// The objects of one kind and namespace.
-pub struct Known {
+pub struct WatchedObjects {
     kind: Kind,
     objects: HashMap<Name, Object>,
     /// A list that is being received.
@@ -47,10 +47,10 @@ struct Listing {
     batch: Batch,
 }
 
-impl Known {
+impl WatchedObjects {
     /// Creates an empty set.
     pub fn new(kind: Kind) -> Self {
-        Known {
+        WatchedObjects {
             kind,
             objects: HashMap::new(),
             listing: None,
@@ -80,8 +80,8 @@ impl Known {
     /// Completes the list: objects that are not in it were deleted.
     pub fn end_list(&mut self) -> Batch {
         let Listing { names, mut batch } = self.listing.take().unwrap_or_default();
-        let known = self.objects.keys();
-        let gone: Vec<Name> = known
+        let watched = self.objects.keys();
+        let gone: Vec<Name> = watched
             .filter(|name| !names.contains(name))
             .cloned()
             .collect();
@@ -192,10 +192,10 @@ mod tests {
         serde_json::from_str(&json).expect("it is JSON")
     }
 
-    fn listed(known: &mut Known, objects: &[RawObject]) -> Batch {
-        known.begin_list();
-        objects.iter().for_each(|object| known.list("v1", object));
-        known.end_list()
+    fn listed(watched: &mut WatchedObjects, objects: &[RawObject]) -> Batch {
+        watched.begin_list();
+        objects.iter().for_each(|object| watched.list("v1", object));
+        watched.end_list()
     }
 
     /// Names of objects with whether they are there.
@@ -208,23 +208,23 @@ mod tests {
 
     #[test]
     fn a_relist_reports_only_what_differs() {
-        let mut known = Known::new(Kind::HTTPRoute);
-        let first = listed(&mut known, &[route("a", 1, VALID), route("b", 2, VALID)]);
+        let mut watched = WatchedObjects::new(Kind::HTTPRoute);
+        let first = listed(&mut watched, &[route("a", 1, VALID), route("b", 2, VALID)]);
         assert_eq!(changes(&first), [("a", true), ("b", true)]);
-        let same = listed(&mut known, &[route("a", 1, VALID), route("b", 2, VALID)]);
+        let same = listed(&mut watched, &[route("a", 1, VALID), route("b", 2, VALID)]);
         assert_eq!(changes(&same), []);
-        let other = listed(&mut known, &[route("b", 5, VALID), route("c", 6, VALID)]);
+        let other = listed(&mut watched, &[route("b", 5, VALID), route("c", 6, VALID)]);
         assert_eq!(changes(&other), [("a", false), ("b", true), ("c", true)]);
     }
 
     #[test]
     fn nothing_is_deleted_before_a_list_is_complete() {
-        let mut known = Known::new(Kind::HTTPRoute);
-        listed(&mut known, &[route("a", 1, VALID), route("b", 2, VALID)]);
-        known.begin_list();
-        known.list("v1", &route("b", 9, VALID));
+        let mut watched = WatchedObjects::new(Kind::HTTPRoute);
+        listed(&mut watched, &[route("a", 1, VALID), route("b", 2, VALID)]);
+        watched.begin_list();
+        watched.list("v1", &route("b", 9, VALID));
         // The connection is lost, and the list begins again.
-        let again = listed(&mut known, &[route("a", 1, VALID), route("b", 9, VALID)]);
+        let again = listed(&mut watched, &[route("a", 1, VALID), route("b", 9, VALID)]);
         assert_eq!(
             changes(&again),
             [("b", true)],
@@ -234,14 +234,14 @@ mod tests {
 
     #[test]
     fn an_invalid_object_is_reported_and_affects_no_other() {
-        let mut known = Known::new(Kind::HTTPRoute);
-        let batch = listed(&mut known, &[route("a", 1, BROKEN), route("b", 2, VALID)]);
+        let mut watched = WatchedObjects::new(Kind::HTTPRoute);
+        let batch = listed(&mut watched, &[route("a", 1, BROKEN), route("b", 2, VALID)]);
         assert_eq!(changes(&batch), [("a", false), ("b", true)]);
         let key = ObjectKey::new(Kind::HTTPRoute, "shop", "a");
         let why = batch.update.rejected[&key].as_deref().expect("a reason");
         assert!(why.starts_with("spec.parentRefs: "), "{why}");
         assert!(batch.rejected[&key].is_some());
-        let batch = known.apply("v1", &route("a", 3, VALID));
+        let batch = watched.apply("v1", &route("a", 3, VALID));
         assert_eq!(changes(&batch), [("a", true)]);
         assert!(batch.update.rejected[&key].is_none() && batch.rejected[&key].is_none());
     }
@@ -249,21 +249,21 @@ mod tests {
     // "an invalid edit never keeps serving the old route as if valid"
     #[test]
     fn an_edit_that_makes_an_object_invalid_takes_it_out_of_effect() {
-        let mut known = Known::new(Kind::HTTPRoute);
-        listed(&mut known, &[route("a", 1, VALID)]);
-        let batch = known.apply("v1", &route("a", 2, BROKEN));
+        let mut watched = WatchedObjects::new(Kind::HTTPRoute);
+        listed(&mut watched, &[route("a", 1, VALID)]);
+        let batch = watched.apply("v1", &route("a", 2, BROKEN));
         assert_eq!(changes(&batch), [("a", false)]);
-        let batch = known.delete(&route("a", 3, BROKEN));
+        let batch = watched.delete(&route("a", 3, BROKEN));
         let key = ObjectKey::new(Kind::HTTPRoute, "shop", "a");
         assert!(batch.rejected[&key].is_none());
     }
 
     #[test]
     fn objects_of_a_kind_that_is_not_served_any_more_are_gone() {
-        let mut known = Known::new(Kind::HTTPRoute);
-        listed(&mut known, &[route("a", 1, VALID)]);
-        assert_eq!(changes(&known.clear()), [("a", false)]);
-        let back = listed(&mut known, &[route("a", 1, VALID)]);
+        let mut watched = WatchedObjects::new(Kind::HTTPRoute);
+        listed(&mut watched, &[route("a", 1, VALID)]);
+        assert_eq!(changes(&watched.clear()), [("a", false)]);
+        let back = listed(&mut watched, &[route("a", 1, VALID)]);
         assert_eq!(changes(&back), [("a", true)]);
     }
 }
