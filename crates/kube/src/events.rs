@@ -23,13 +23,13 @@ use crate::limit::Limit;
 use crate::metrics::Metrics;
 
 /// Maximum number of queued Events. Further ones are dropped and counted: if thousands of routes break together, a thousand Events suffice.
-const MOST: usize = 1000;
+const MAX_QUEUED: usize = 1000;
 /// Sustained rate of Events per second, and burst.
 const RATE: (u32, u32) = (10, 50);
 /// Longest note that the API server accepts, in bytes.
-const MOST_NOTE: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 /// Longest part of an object's name in the name of its Event.
-const MOST_NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 /// Delay before sending an Event is retried.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -124,7 +124,7 @@ impl Events {
             (one.origin, &one.key) != (origin, key) || problems.contains(&one.problem)
         });
         for problem in problems.difference(&before) {
-            if pending.len() == MOST {
+            if pending.len() == MAX_QUEUED {
                 self.metrics.record_dropped_event();
                 continue;
             }
@@ -200,7 +200,7 @@ fn event(pending: &Pending, controller: &str, instance: &str) -> Event {
     } = pending;
     let mut hasher = DefaultHasher::new();
     (&regarding.uid, problem, controller).hash(&mut hasher);
-    let name = cut(regarding.name.as_deref().unwrap_or_default(), MOST_NAME);
+    let name = truncate(regarding.name.as_deref().unwrap_or_default(), MAX_NAME_BYTES);
     let name = format!("{name}.{:016x}", hasher.finish());
     // Events on cluster-scoped objects are in this namespace.
     let namespace = regarding.namespace.clone();
@@ -213,19 +213,19 @@ fn event(pending: &Pending, controller: &str, instance: &str) -> Event {
         },
         action: Some("Reconcile".to_owned()),
         event_time: time.ok().map(MicroTime),
-        note: Some(cut(&problem.note, MOST_NOTE).to_owned()),
+        note: Some(truncate(&problem.note, MAX_NOTE_BYTES).to_owned()),
         reason: Some(problem.reason.to_owned()),
         regarding: Some(regarding.clone()),
         reporting_controller: Some(controller.to_owned()),
-        reporting_instance: Some(cut(instance, 128).to_owned()),
+        reporting_instance: Some(truncate(instance, 128).to_owned()),
         type_: Some("Warning".to_owned()),
         ..Event::default()
     }
 }
 
 /// Truncates a text to a number of bytes.
-fn cut(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+fn truncate(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
 }
 
 /// Creates an Event, or increases the count of an existing one.

@@ -5,19 +5,19 @@ use serde_json::{Map, Value};
 /// Returns a merge patch of `status`; `None` if the two differ only in times.
 ///
 /// A merge patch replaces whole lists, so it is sent with the resource version of `existing`.
-pub fn patch(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
+pub fn patch(existing: Option<&Value>, desired: &Value) -> Option<Value> {
     let empty = Map::new();
     let existing = existing.and_then(Value::as_object).unwrap_or(&empty);
-    let wanted = wanted.as_object().unwrap_or(&empty);
+    let desired = desired.as_object().unwrap_or(&empty);
     let mut patch = Map::new();
-    for (field, value) in wanted {
+    for (field, value) in desired {
         let before = existing.get(field).unwrap_or(&Value::Null);
         if !is_same(before, value) {
             patch.insert(field.clone(), value.clone());
         }
     }
     for (field, before) in existing {
-        if !wanted.contains_key(field) && !is_empty(before) {
+        if !desired.contains_key(field) && !is_empty(before) {
             patch.insert(field.clone(), Value::Null);
         }
     }
@@ -64,10 +64,10 @@ mod tests {
     #[test]
     fn only_fields_that_differ_are_patched() {
         let existing = json!({"conditions": [{"type": "Accepted"}], "addresses": [{"value": "10.0.0.1"}], "attachedListenerSets": 1});
-        let wanted =
+        let desired =
             json!({"conditions": [{"type": "Accepted"}], "addresses": [{"value": "10.0.0.2"}]});
         assert_eq!(
-            patch(Some(&existing), &wanted),
+            patch(Some(&existing), &desired),
             Some(json!({"addresses": [{"value": "10.0.0.2"}], "attachedListenerSets": null}))
         );
     }

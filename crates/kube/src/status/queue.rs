@@ -36,7 +36,7 @@ pub enum Outcome {
 /// The queue.
 #[derive(Debug)]
 pub struct Queue<T> {
-    entries: HashMap<ObjectKey, Entry<T>>,
+    entries: HashMap<ObjectKey, QueuedObject<T>>,
     /// Objects that can be written, in the order in which they were added.
     ready: BTreeMap<Urgency, BTreeMap<u64, ObjectKey>>,
     /// Objects that wait for the interval or a backoff.
@@ -48,16 +48,16 @@ pub struct Queue<T> {
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct QueuedObject<T> {
     /// The status to write; `None` if it has not changed since it was last taken.
     value: Option<T>,
     urgency: Urgency,
     attempts: u32,
-    place: Place,
+    state: QueueState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum QueueState {
     Ready(u64),
     Delayed(Instant, u64),
     InFlight,
@@ -81,11 +81,11 @@ impl<T: Clone> Queue<T> {
     pub fn put(&mut self, key: &ObjectKey, value: T, urgency: Urgency) {
         let Some(entry) = self.entries.get_mut(key) else {
             let ticket = self.ticket();
-            let entry = Entry {
+            let entry = QueuedObject {
                 value: Some(value),
                 urgency,
                 attempts: 0,
-                place: Place::Ready(ticket),
+                state: QueueState::Ready(ticket),
             };
             self.entries.insert(key.clone(), entry);
             self.ready_at(urgency).insert(ticket, key.clone());
@@ -96,8 +96,8 @@ impl<T: Clone> Queue<T> {
             Some(_) => before.min(urgency),
             None => urgency,
         };
-        let (urgency, place) = (entry.urgency, entry.place);
-        if let Place::Ready(ticket) = place
+        let (urgency, state) = (entry.urgency, entry.state);
+        if let QueueState::Ready(ticket) = state
             && urgency != before
         {
             self.ready_at(before).remove(&ticket);
@@ -111,7 +111,7 @@ impl<T: Clone> Queue<T> {
             return;
         };
         entry.value = None;
-        if let Place::Ready(ticket) = entry.place {
+        if let QueueState::Ready(ticket) = entry.state {
             let urgency = entry.urgency;
             self.ready_at(urgency).remove(&ticket);
             self.entries.remove(key);
@@ -137,7 +137,7 @@ impl<T: Clone> Queue<T> {
         };
         let (_, key) = self.ready_at(urgency).pop_first()?;
         let entry = self.entries.get_mut(&key)?;
-        entry.place = Place::InFlight;
+        entry.state = QueueState::InFlight;
         // The entry stays until the status is written, because the attempt may fail.
         Some((key, entry.value.take()?))
     }
@@ -161,7 +161,7 @@ impl<T: Clone> Queue<T> {
             }
         };
         let until = now + delay;
-        entry.place = Place::Delayed(until, ticket);
+        entry.state = QueueState::Delayed(until, ticket);
         self.delayed.insert((until, ticket));
         self.delayed_keys.insert(ticket, key.clone());
     }
@@ -175,7 +175,7 @@ impl<T: Clone> Queue<T> {
     pub fn len(&self) -> usize {
         let entries = self.entries.values();
         entries
-            .filter(|entry| entry.value.is_some() || entry.place == Place::InFlight)
+            .filter(|entry| entry.value.is_some() || entry.state == QueueState::InFlight)
             .count()
     }
 
@@ -196,7 +196,7 @@ impl<T: Clone> Queue<T> {
                 self.entries.remove(&key);
                 continue;
             }
-            entry.place = Place::Ready(ticket);
+            entry.state = QueueState::Ready(ticket);
             let urgency = entry.urgency;
             self.ready_at(urgency).insert(ticket, key);
         }

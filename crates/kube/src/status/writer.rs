@@ -176,14 +176,14 @@ struct Write {
 impl Write {
     /// Compares the actual status of an object with the desired one; `None` if they are equal.
     fn new(client: &Client, resource: &ApiResource, job: &Job) -> Option<Write> {
-        let wanted: Value = serde_json::from_str(job.rendered()).ok()?;
+        let desired: Value = serde_json::from_str(job.rendered()).ok()?;
         let object = job.document.object();
         // Objects without a version are assumed to exist and were not read.
         let resource_version = &object["metadata"]["resourceVersion"];
         let resource_version = resource_version
             .as_str()
             .filter(|version| !version.is_empty())?;
-        let patch = patch(object.get("status"), &wanted)?;
+        let patch = patch(object.get("status"), &desired)?;
         let meta = job.document.resource.meta();
         let api = match &*meta.namespace {
             "" => Api::all_with(client.clone(), resource),
@@ -251,8 +251,8 @@ impl Write {
             return Ok(false);
         }
         let namespace = &job.document.resource.meta().namespace;
-        let wanted = status.merge(namespace, object.get("status"), &clock::now());
-        let Some(patch) = patch(object.get("status"), &wanted) else {
+        let desired = status.merge(namespace, object.get("status"), &clock::now());
+        let Some(patch) = patch(object.get("status"), &desired) else {
             return Ok(false);
         };
         self.patch = patch;
