@@ -200,7 +200,10 @@ fn event(pending: &Pending, controller: &str, instance: &str) -> Event {
     } = pending;
     let mut hasher = DefaultHasher::new();
     (&regarding.uid, problem, controller).hash(&mut hasher);
-    let name = truncate(regarding.name.as_deref().unwrap_or_default(), MAX_NAME_BYTES);
+    let name = truncate(
+        regarding.name.as_deref().unwrap_or_default(),
+        MAX_NAME_BYTES,
+    );
     let name = format!("{name}.{:016x}", hasher.finish());
     // Events on cluster-scoped objects are in this namespace.
     let namespace = regarding.namespace.clone();

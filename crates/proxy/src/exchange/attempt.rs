@@ -67,29 +67,30 @@ impl Attempt<'_> {
     /// Forwards the request and relays the response. On success the response has been sent to the client.
     pub(crate) async fn run(
         &self,
-        pick: &mut SelectedEndpoint,
+        endpoint: &mut SelectedEndpoint,
         downstream: &mut Downstream<'_, '_, '_>,
     ) -> Result<(), Failure> {
         let worker = self.retry_loop.worker;
         let backend_timeout = self.retry_loop.plan.backend_timeout;
         let try_deadline = backend_timeout.map(|time| Instant::now() + time);
         let deadline = [self.deadline, try_deadline].into_iter().flatten().min();
-        let opening = UpstreamConnection::open(worker, pick, self.protocol, self.new_connection);
+        let opening =
+            UpstreamConnection::open(worker, endpoint, self.protocol, self.new_connection);
         let mut backend = match downstream.timer.run_until(|| deadline, opening).await {
             Ok(Ok(backend)) => backend,
             Ok(Err(error)) => {
-                pick.record_failure();
+                endpoint.record_failure();
                 match error {
                     ConnectError::Timeout => {
                         if let Some(count) = worker.limit_log.due("connect-time") {
-                            tracing::info!(limit = "connect-time", endpoint = %pick.address, count, "no connection");
+                            tracing::info!(limit = "connect-time", endpoint = %endpoint.address, count, "no connection");
                         }
                     }
-                    _ => tracing::debug!(endpoint = %pick.address, %error, "no connection"),
+                    _ => tracing::debug!(endpoint = %endpoint.address, %error, "no connection"),
                 }
                 return Err(error.into());
             }
-            Err(Elapsed) => return Err(self.deadline_passed(pick)),
+            Err(Elapsed) => return Err(self.deadline_passed(endpoint)),
         };
         if self.retry_loop.request.expects_continue && downstream.replay.recorded().is_empty() {
             let sent = downstream.client.send_continue().await;
@@ -105,7 +106,7 @@ impl Attempt<'_> {
         };
         // A gRPC call may pause at any time.
         let up = Progress::new(self.retry_loop.request.is_grpc());
-        let ended = self.exchange(pick, downstream, &mut stream, &up).await;
+        let ended = self.exchange(endpoint, downstream, &mut stream, &up).await;
         downstream.report.record_request_bytes(up.bytes.get());
         match ended? {
             // Boxed: WebSockets are rare, and the future of every exchange would be larger.
@@ -116,7 +117,7 @@ impl Attempt<'_> {
                 let uploaded = uploaded && downstream.source.has_ended();
                 drop(stream);
                 if uploaded {
-                    backend.keep(worker, pick, downstream.report.end());
+                    backend.keep(worker, endpoint, downstream.report.end());
                 }
             }
         }
@@ -126,7 +127,7 @@ impl Attempt<'_> {
     /// Transfers request and response concurrently until the response is complete.
     async fn exchange(
         &self,
-        pick: &mut SelectedEndpoint,
+        endpoint: &mut SelectedEndpoint,
         downstream: &mut Downstream<'_, '_, '_>,
         stream: &mut UpstreamStream<'_>,
         up: &Progress,
@@ -146,7 +147,7 @@ impl Attempt<'_> {
         let mut response = ResponseForwarder {
             attempt: self,
             timing: Timing::new(worker, stream.deadline, up),
-            pick,
+            endpoint,
             client,
             timer,
             report,
@@ -211,17 +212,17 @@ impl Attempt<'_> {
     }
 
     /// Returns the failure of an attempt that exceeded one of the route's timeouts.
-    pub(super) fn deadline_passed(&self, pick: &mut SelectedEndpoint) -> Failure {
+    pub(super) fn deadline_passed(&self, endpoint: &mut SelectedEndpoint) -> Failure {
         match self.deadline.is_some_and(|end| end <= Instant::now()) {
-            true => Failure::timed_out(pick, Timeout::Request),
-            false => Failure::timed_out(pick, Timeout::Backend),
+            true => Failure::timed_out(endpoint, Timeout::Request),
+            false => Failure::timed_out(endpoint, Timeout::Backend),
         }
     }
 
-    pub(super) fn log_stall(&self, pick: &SelectedEndpoint) {
+    pub(super) fn log_stall(&self, endpoint: &SelectedEndpoint) {
         let client = self.retry_loop.connection.resolved.client;
         if let Some(count) = self.retry_loop.worker.limit_log.due("stall-time") {
-            tracing::info!(limit = "stall-time", %client, endpoint = %pick.address, count, "a body made no progress");
+            tracing::info!(limit = "stall-time", %client, endpoint = %endpoint.address, count, "a body made no progress");
         }
     }
 }

@@ -104,19 +104,19 @@ impl UpstreamConnection {
     /// Connects to an endpoint or takes a pooled connection.
     pub(crate) async fn open(
         worker: &Rc<Worker>,
-        pick: &SelectedEndpoint,
+        endpoint: &SelectedEndpoint,
         protocol: UpstreamProtocol,
         new_connection: bool,
     ) -> Result<UpstreamConnection, ConnectError> {
         match protocol {
             UpstreamProtocol::Http2 => Ok(UpstreamConnection::Http2(Http2Stream::new(
-                up2::acquire_stream(worker, pick).await?,
+                up2::acquire_stream(worker, endpoint).await?,
             ))),
             UpstreamProtocol::Http1 if new_connection => Ok(UpstreamConnection::Http1(Box::new(
-                Box::pin(up1::Http1Connection::connect(worker, pick)).await?,
+                Box::pin(up1::Http1Connection::connect(worker, endpoint)).await?,
             ))),
             UpstreamProtocol::Http1 => Ok(UpstreamConnection::Http1(Box::new(
-                up1::Http1Connection::acquire(worker, pick).await?,
+                up1::Http1Connection::acquire(worker, endpoint).await?,
             ))),
         }
     }
@@ -168,9 +168,9 @@ impl UpstreamConnection {
     }
 
     /// Returns the connection to the pool after an exchange that was completed at `now`, unless either side has to close it.
-    pub(crate) fn keep(self, worker: &Worker, pick: &SelectedEndpoint, now: Instant) {
+    pub(crate) fn keep(self, worker: &Worker, endpoint: &SelectedEndpoint, now: Instant) {
         match self {
-            UpstreamConnection::Http1(connection) => connection.release(worker, pick, now),
+            UpstreamConnection::Http1(connection) => connection.release(worker, endpoint, now),
             // The connection is shared by concurrent streams and stays open.
             UpstreamConnection::Http2(_) => {}
         }

@@ -64,9 +64,9 @@ impl Failure {
     }
 
     /// Creates the failure of an exceeded time limit and records it for the endpoint.
-    pub(crate) fn timed_out(pick: &mut SelectedEndpoint, timeout: Timeout) -> Self {
-        pick.record_failure();
-        pick.upstream().series.timeouts.increment();
+    pub(crate) fn timed_out(endpoint: &mut SelectedEndpoint, timeout: Timeout) -> Self {
+        endpoint.record_failure();
+        endpoint.upstream().series.timeouts.increment();
         Failure::TimedOut(timeout)
     }
 
@@ -129,17 +129,17 @@ pub(crate) fn upload_failure(error: SourceError) -> Failure {
 /// Returns the failure of an attempt without a response, and records it for the endpoint.
 pub(crate) fn response_failure(
     error: ReceiveError,
-    pick: &mut SelectedEndpoint,
+    endpoint: &mut SelectedEndpoint,
     reused: bool,
 ) -> Failure {
-    tracing::debug!(endpoint = %pick.address, %error, reused, "no response");
+    tracing::debug!(endpoint = %endpoint.address, %error, reused, "no response");
     let io = match &error {
         ReceiveError::Io(error) => Some(error),
         ReceiveError::Http2(error) => error.get_io(),
         _ => None,
     };
     if io.is_some_and(is_host_gone) {
-        return Failure::timed_out(pick, Timeout::Host);
+        return Failure::timed_out(endpoint, Timeout::Host);
     }
     // An endpoint may close an idle connection at any time: that is not a failure.
     let waited = match &error {
@@ -149,7 +149,7 @@ pub(crate) fn response_failure(
         _ => reused,
     };
     if !waited {
-        pick.record_failure();
+        endpoint.record_failure();
     }
     match error {
         ReceiveError::Unanswered | ReceiveError::Io(_) => Failure::NoResponse { reused },

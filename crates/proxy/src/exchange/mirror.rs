@@ -195,15 +195,15 @@ impl MirrorTask {
 
     /// Returns `None` if the copy could not be sent or got no response.
     async fn send(&mut self, worker: &Rc<Worker>) -> Option<()> {
-        let mut pick = self
+        let mut endpoint = self
             .upstream
             .select(worker, &self.sockets, &[], Instant::now())?;
         // A pooled connection may have been closed by the endpoint, and copies are not retried.
-        let opened = UpstreamConnection::open(worker, &pick, self.protocol, true).await;
+        let opened = UpstreamConnection::open(worker, &endpoint, self.protocol, true).await;
         let mut backend = match opened {
             Ok(backend) => backend,
             Err(_) => {
-                pick.record_failure();
+                endpoint.record_failure();
                 return None;
             }
         };
@@ -240,8 +240,8 @@ impl MirrorTask {
         let limit = worker.limits().stall_time;
         tokio::time::timeout(limit, both).await.ok()??;
         drop(response);
-        pick.record_response();
-        backend.keep(worker, &pick, Instant::now());
+        endpoint.record_response();
+        backend.keep(worker, &endpoint, Instant::now());
         Some(())
     }
 }

@@ -84,7 +84,7 @@ fn is_past(end: Instant) -> bool {
 pub(super) struct ResponseForwarder<'r, 'a, 'c, 'b> {
     pub(super) attempt: &'r Attempt<'a>,
     pub(super) timing: Timing<'r>,
-    pub(super) pick: &'r mut SelectedEndpoint,
+    pub(super) endpoint: &'r mut SelectedEndpoint,
     pub(super) client: &'r mut ResponseWriter<'c>,
     pub(super) timer: &'r mut DeadlineTimer,
     pub(super) report: &'r mut ExchangeReport,
@@ -98,7 +98,7 @@ impl ResponseForwarder<'_, '_, '_, '_> {
         upload: &mut Upload<'_, F>,
         reused: bool,
     ) -> Result<(), Failure> {
-        let mut next_check = self.pick.selected_at() + CLIENT_CHECK_INTERVAL;
+        let mut next_check = self.endpoint.selected_at() + CLIENT_CHECK_INTERVAL;
         loop {
             let head = {
                 let timing = &self.timing;
@@ -118,7 +118,7 @@ impl ResponseForwarder<'_, '_, '_, '_> {
             match head {
                 Err(Elapsed) => next_check = self.elapsed()?,
                 Ok(Err(failure)) => return Err(failure),
-                Ok(Ok(Err(error))) => return Err(response_failure(error, self.pick, reused)),
+                Ok(Ok(Err(error))) => return Err(response_failure(error, self.endpoint, reused)),
                 Ok(Ok(Ok(true))) => return Ok(()),
                 Ok(Ok(Ok(false))) => {
                     let head = self.response.head();
@@ -136,10 +136,10 @@ impl ResponseForwarder<'_, '_, '_, '_> {
     fn elapsed(&mut self) -> Result<Instant, Failure> {
         let timing = &self.timing;
         if timing.is_past_deadline() {
-            return Err(self.attempt.deadline_passed(self.pick));
+            return Err(self.attempt.deadline_passed(self.endpoint));
         }
         if timing.head_end().is_some_and(is_past) {
-            return Err(Failure::timed_out(self.pick, Timeout::Head));
+            return Err(Failure::timed_out(self.endpoint, Timeout::Head));
         }
         if timing.end().is_some_and(is_past) {
             return Err(self.stalled());
@@ -153,13 +153,13 @@ impl ResponseForwarder<'_, '_, '_, '_> {
 
     /// Returns the failure of a request whose body made no progress.
     fn stalled(&mut self) -> Failure {
-        self.attempt.log_stall(self.pick);
+        self.attempt.log_stall(self.endpoint);
         if self.timing.up.is_waiting_for_source() {
             let message = "the request's body made no progress";
             return Failure::Client(LocalReply::new(408, "Stalled", message));
         }
-        self.pick.record_failure();
-        self.pick.upstream().series.timeouts.increment();
+        self.endpoint.record_failure();
+        self.endpoint.upstream().series.timeouts.increment();
         let message = "the backend does not read the request's body";
         Failure::Client(LocalReply::new(504, "BackendStalled", message))
     }
@@ -171,7 +171,7 @@ impl ResponseForwarder<'_, '_, '_, '_> {
     ) -> Result<AttemptOutcome, Failure> {
         let status = self.response.status();
         self.report
-            .record_response_head(status, self.pick.record_response());
+            .record_response_head(status, self.endpoint.record_response());
         let timing = &self.timing;
         if self.attempt.retries_status(status, timing.up.bytes.get()) {
             return Err(Failure::RetryableStatus);
@@ -223,7 +223,7 @@ impl ResponseForwarder<'_, '_, '_, '_> {
             Some(Ok(Ok(Err(CopyError::Source(_))))) => "BackendBroke",
             Some(Err(Elapsed)) if self.timing.is_past_deadline() => "Timeout",
             Some(Err(Elapsed)) => {
-                self.attempt.log_stall(self.pick);
+                self.attempt.log_stall(self.endpoint);
                 "Stalled"
             }
             _ => "ClientGone",

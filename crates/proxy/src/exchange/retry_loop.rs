@@ -83,14 +83,14 @@ impl RetryLoop<'_> {
         let now = self.worker.at(started);
         self.upstream.retry_budget.borrow_mut().record_request(now);
         loop {
-            let Some(mut pick) = self
-                .upstream
-                .select(self.worker, self.sockets(), &tried, started)
+            let Some(mut endpoint) =
+                self.upstream
+                    .select(self.worker, self.sockets(), &tried, started)
             else {
                 let message = "no ready endpoint";
                 return Err(LocalReply::new(503, "NoEndpoints", message));
             };
-            report.set_endpoint(self.upstream, pick.address);
+            report.set_endpoint(self.upstream, endpoint.address);
             let attempt = Attempt {
                 retry_loop: self,
                 upstream_request: &upstream_request,
@@ -106,7 +106,7 @@ impl RetryLoop<'_> {
                 timer,
                 report,
             };
-            let failure = match attempt.run(&mut pick, &mut downstream).await {
+            let failure = match attempt.run(&mut endpoint, &mut downstream).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
@@ -120,7 +120,7 @@ impl RetryLoop<'_> {
             new_connection =
                 matches!(failure, Failure::NoResponse { reused: true }) && !new_connection;
             if !new_connection {
-                tried.push(pick.address);
+                tried.push(endpoint.address);
                 self.pause(deadline).await;
             }
             started = Instant::now();

@@ -54,9 +54,9 @@ pub(crate) async fn serve(
     report.set_listener(route.listener);
     let progress = RelayProgress::new();
     match begin(&worker, &connection, route.plan, &mut report).await {
-        Ok((pick, upstream)) => {
+        Ok((endpoint, upstream)) => {
             let relayed =
-                relay_bytes(&worker, downstream, upstream, &pick, &progress, &report).await;
+                relay_bytes(&worker, downstream, upstream, &endpoint, &progress, &report).await;
             if let Err(error) = relayed {
                 report.set_end_reason(match error {
                     RelayError::Downstream(_) => "ClientGone",
@@ -103,22 +103,22 @@ async fn connect(
     let file = UpstreamFile::new(worker);
     loop {
         let sockets = &connection.socket.upstream_sockets;
-        let Some(mut pick) = upstream.select(worker, sockets, &tried, Instant::now()) else {
+        let Some(mut endpoint) = upstream.select(worker, sockets, &tried, Instant::now()) else {
             return Err(fault(503, FaultReason::NoEndpoints, "no ready endpoint"));
         };
-        report.set_endpoint(upstream, pick.address);
-        let error = match connect::byte_stream(worker, &pick).await {
+        report.set_endpoint(upstream, endpoint.address);
+        let error = match connect::byte_stream(worker, &endpoint).await {
             Ok(halves) => {
-                upstream.series.latency.observe(pick.record_connect());
-                return Ok((pick, (RelayEnd::new(halves), file)));
+                upstream.series.latency.observe(endpoint.record_connect());
+                return Ok((endpoint, (RelayEnd::new(halves), file)));
             }
             // Invalid settings are not a failure of the endpoint.
             Err(ConnectError::Fault(fault)) => return Err(fault),
             Err(error) => error,
         };
-        tracing::debug!(endpoint = %pick.address, %error, "no connection");
-        pick.record_failure();
-        tried.push(pick.address);
+        tracing::debug!(endpoint = %endpoint.address, %error, "no connection");
+        endpoint.record_failure();
+        tried.push(endpoint.address);
         if tried.len() == MAX_ATTEMPTS {
             return Err(fault(503, error.fault_reason(), &error.to_string()));
         }
@@ -129,11 +129,11 @@ async fn relay_bytes(
     worker: &Worker,
     downstream: RelayEnd,
     (upstream, file): (RelayEnd, UpstreamFile),
-    pick: &SelectedEndpoint,
+    endpoint: &SelectedEndpoint,
     progress: &RelayProgress,
     report: &StreamReport,
 ) -> Result<(), RelayError> {
-    let _counted = ConnectionGuard::new(pick.upstream(), file);
+    let _counted = ConnectionGuard::new(endpoint.upstream(), file);
     let pools = RelayPools {
         buffers: &worker.buffers,
         pipes: &worker.pipes,

@@ -53,7 +53,7 @@ struct Port {
 struct Session {
     key: SessionKey,
     socket: UdpSocket,
-    pick: RefCell<SelectedEndpoint>,
+    endpoint: RefCell<SelectedEndpoint>,
     /// Time of the last datagram in either direction.
     last: Cell<Instant>,
     /// The endpoint has not responded to the client's last datagram yet.
@@ -178,7 +178,7 @@ impl Session {
             return None;
         };
         let mut report = StreamReport::new(worker, client, "UDP", None);
-        let (pick, socket) = match select_endpoint(port, client, &mut report) {
+        let (endpoint, socket) = match select_endpoint(port, client, &mut report) {
             Ok(selected) => selected,
             Err(fault) => {
                 report.set_fault(&fault);
@@ -189,7 +189,7 @@ impl Session {
         let session = Rc::new(Session {
             key,
             socket,
-            pick: RefCell::new(pick),
+            endpoint: RefCell::new(endpoint),
             last: Cell::new(Instant::now()),
             awaits_response: Cell::new(false),
             up: Cell::new(0),
@@ -215,10 +215,10 @@ impl Session {
         let snapshot = worker.pin_snapshot();
         let route =
             StreamRoute::of_datagrams(worker, &snapshot, &port.resolve(&snapshot, self.key.0));
-        let pick = self.pick.borrow();
-        let upstream = pick.upstream();
+        let endpoint = self.endpoint.borrow();
+        let upstream = endpoint.upstream();
         let plan = route.plan.ok().filter(|plan| plan.fault.is_none());
-        plan.is_some_and(|plan| plan.contains(upstream) && upstream.contains(pick.address))
+        plan.is_some_and(|plan| plan.contains(upstream) && upstream.contains(endpoint.address))
     }
 
     fn record_datagram(&self, counter: &Cell<u64>, count: usize, awaits_response: bool) {
@@ -229,10 +229,10 @@ impl Session {
 
     /// Records a failure of the endpoint and ends the session. The next datagram may go to another endpoint.
     fn fail(self: &Rc<Self>, port: &Port, error: &io::Error) {
-        let mut pick = self.pick.borrow_mut();
-        tracing::debug!(endpoint = %pick.address, %error, "a datagram could not be forwarded");
-        pick.record_failure();
-        drop(pick);
+        let mut endpoint = self.endpoint.borrow_mut();
+        tracing::debug!(endpoint = %endpoint.address, %error, "a datagram could not be forwarded");
+        endpoint.record_failure();
+        drop(endpoint);
         port.end_session(self);
     }
 }
@@ -255,13 +255,14 @@ fn select_endpoint(
     let (_, target) = plan.select_backend()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
     let sockets = &port.socket.upstream_sockets;
-    let pick = upstream.select(worker, sockets, &[], Instant::now());
-    let mut pick = pick.ok_or_else(|| fault(503, FaultReason::NoEndpoints, "no ready endpoint"))?;
-    report.set_endpoint(upstream, pick.address);
-    match sockets.connect_udp(pick.address) {
-        Ok(socket) => Ok((pick, socket)),
+    let endpoint = upstream.select(worker, sockets, &[], Instant::now());
+    let mut endpoint =
+        endpoint.ok_or_else(|| fault(503, FaultReason::NoEndpoints, "no ready endpoint"))?;
+    report.set_endpoint(upstream, endpoint.address);
+    match sockets.connect_udp(endpoint.address) {
+        Ok(socket) => Ok((endpoint, socket)),
         Err(error) => {
-            pick.record_failure();
+            endpoint.record_failure();
             Err(fault(503, FaultReason::ConnectFailed, &error.to_string()))
         }
     }
@@ -326,7 +327,7 @@ fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
             Err(error) => return Err(error),
         };
         if session.down.get() == 0 {
-            session.pick.borrow_mut().record_connect();
+            session.endpoint.borrow_mut().record_connect();
         }
         // Datagrams may be lost.
         let (client, at) = session.key;
