@@ -18,17 +18,17 @@ use crate::worker::port_connections::ConnectionPermit;
 use crate::worker::{Admission, Socket};
 
 /// Grace period for partially received requests after the listener closes.
-const LAST: Duration = Duration::from_secs(1);
+const PARTIAL_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
 /// Transport security of a connection.
 #[derive(Debug)]
-pub(crate) enum Secured {
+pub(crate) enum ConnectionSecurity {
     /// Plain text.
-    Open,
+    Plaintext,
     /// The mutual TLS of a mesh: the client is a proxy.
-    Mesh,
+    MeshMtls,
     /// TLS terminated by the listener that the SNI selected.
-    Listener(FrontendId),
+    Tls(FrontendId),
 }
 
 /// A client's connection.
@@ -42,29 +42,29 @@ pub(crate) struct ClientConnection {
     pub(crate) address: Box<str>,
     /// The client is a trusted proxy: its `x-forwarded-*` headers are kept.
     pub(crate) trusted: bool,
-    pub(crate) secured: Secured,
+    pub(crate) security: ConnectionSecurity,
     /// Counts the connection against the limits of the process.
     pub(crate) admission: Admission,
     /// Counts the connection against the limit of its port, if there is one.
     pub(crate) permit: Option<ConnectionPermit>,
     /// Counts the connection in the metrics of its listener.
-    pub(crate) open: Option<Open>,
+    pub(crate) open: Option<OpenConnection>,
 }
 
 /// A connection or session at a listener, counted in its metrics until dropped.
 #[derive(Debug)]
-pub(crate) struct Open(pub(crate) Arc<ListenerSeries>);
+pub(crate) struct OpenConnection(pub(crate) Arc<ListenerSeries>);
 
-impl Open {
-    /// Counts one more.
+impl OpenConnection {
+    /// Counts a connection or session.
     pub(crate) fn new(series: Arc<ListenerSeries>) -> Self {
         series.connections.increment();
         series.open.increment();
-        Open(series)
+        OpenConnection(series)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.open.decrement();
     }
@@ -103,9 +103,9 @@ impl ClientConnection {
 
     /// Returns the scheme of the connection's requests, `http` or `https`.
     pub(crate) fn scheme(&self) -> &'static str {
-        match self.secured {
-            Secured::Listener(_) => "https",
-            Secured::Open | Secured::Mesh => "http",
+        match self.security {
+            ConnectionSecurity::Tls(_) => "https",
+            ConnectionSecurity::Plaintext | ConnectionSecurity::MeshMtls => "http",
         }
     }
 }
@@ -121,7 +121,7 @@ pub(crate) async fn until_closed<T>(
     let end = Cell::new(None);
     let hurried = poll_fn(|cx| {
         if end.get().is_none() && waiter.poll(cx).is_ready() {
-            end.set(Some(deadline.min(Instant::now() + LAST)));
+            end.set(Some(deadline.min(Instant::now() + PARTIAL_REQUEST_GRACE)));
         }
         work.as_mut().poll(cx)
     });

@@ -10,7 +10,7 @@ use pointsman_routing::{FrontendTable, PortTable};
 use super::local_reply::LocalReply;
 use super::report::ExchangeReport;
 use super::request::NormalizedRequest;
-use crate::downstream::{ClientConnection, Frontends, Secured};
+use crate::downstream::{ClientConnection, ConnectionSecurity, Frontends};
 use crate::worker::{RulePlan, Worker, WorkerSnapshot};
 
 /// The selected rule.
@@ -56,11 +56,11 @@ fn listener<'h>(
         frontend.protocol == Protocol::Http && frontend.cross_mesh == of_mesh
     };
     let is_open = |table: &&Arc<FrontendTable>| table.closed().is_none();
-    let secured = match &connection.secured {
-        Secured::Listener(listener) => listener,
+    let listener = match &connection.security {
+        ConnectionSecurity::Tls(listener) => listener,
         // The security of the connection is fixed when it is made, even if the listener changes afterwards.
-        open_or_mesh => {
-            let of_mesh = matches!(open_or_mesh, Secured::Mesh);
+        plaintext_or_mesh => {
+            let of_mesh = matches!(plaintext_or_mesh, ConnectionSecurity::MeshMtls);
             let table = table.filter(|table| is_plain(table, of_mesh));
             let table = table.ok_or_else(LocalReply::no_listener)?;
             return Some(table).filter(is_open).ok_or_else(LocalReply::closed);
@@ -68,7 +68,7 @@ fn listener<'h>(
     };
     // 421 makes the client open a new connection, which a listener that can't serve any more rejects.
     table
-        .filter(|table| table.frontend().id == *secured)
+        .filter(|table| table.frontend().id == *listener)
         .filter(is_open)
-        .ok_or_else(|| LocalReply::from_fault(misdirected(secured)))
+        .ok_or_else(|| LocalReply::from_fault(misdirected(listener)))
 }

@@ -12,7 +12,7 @@ use super::copy::Progress;
 use super::local_reply::LocalReply;
 use super::request::{DownstreamRequest, HttpVersion};
 use crate::access_log::{LogRecord, LoggedRule};
-use crate::downstream::{ClientConnection, Open, Secured};
+use crate::downstream::{ClientConnection, ConnectionSecurity, OpenConnection};
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
 use crate::worker::{RuleOrigin, RulePlan, Worker};
@@ -187,7 +187,7 @@ impl ExchangeReport {
             at_listener(&origin.listener);
         } else if let Some((_, series)) = &self.listener {
             at_listener(series);
-        } else if let Some(Open(listener)) = &connection.open {
+        } else if let Some(OpenConnection(listener)) = &connection.open {
             at_listener(listener);
         }
         if let Some((upstream, _)) = self.backend.as_ref().filter(|_| moved) {
@@ -280,7 +280,7 @@ pub(crate) fn record_rejected(
 ) {
     let duration = started.elapsed();
     let status = if head.grpc { 200 } else { reply.status };
-    if let Some(Open(listener)) = &connection.open {
+    if let Some(OpenConnection(listener)) = &connection.open {
         listener.requests.increment(status);
         listener.latency.observe(duration);
         listener.response_bytes.add(bytes);
@@ -290,9 +290,9 @@ pub(crate) fn record_rejected(
         time: SystemTime::now() - duration,
         duration,
         client: Some(connection.resolved.client),
-        listener: match &connection.secured {
-            Secured::Listener(listener) => Some(listener),
-            Secured::Open | Secured::Mesh => None,
+        listener: match &connection.security {
+            ConnectionSecurity::Tls(listener) => Some(listener),
+            ConnectionSecurity::Plaintext | ConnectionSecurity::MeshMtls => None,
         },
         protocol: version.name(),
         method: head.method,

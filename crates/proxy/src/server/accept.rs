@@ -14,7 +14,9 @@ use tokio::task::spawn_local;
 
 use super::stream::{self, Arrival};
 use super::{http1, overload, proxy_protocol, tls};
-use crate::downstream::{ClientConnection, Frontends, Open, ResolvedConnection, Secured};
+use crate::downstream::{
+    ClientConnection, ConnectionSecurity, Frontends, OpenConnection, ResolvedConnection,
+};
 use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
 use crate::io::task::spawn_within;
@@ -119,7 +121,7 @@ pub(super) async fn begin(
         resolved,
         address: address.to_string().into(),
         trusted: networks.iter().any(|network| network.contains(address)),
-        secured: Secured::Open,
+        security: ConnectionSecurity::Plaintext,
         admission,
         permit,
         open: None,
@@ -143,7 +145,7 @@ fn serve(
         }
         Some(Protocol::Http) => {
             let series = |frontend: &Arc<Frontend>| snapshot.listener_series(&worker, frontend);
-            connection.open = frontends.listener().map(series).map(Open::new);
+            connection.open = frontends.listener().map(series).map(OpenConnection::new);
             let (reader, writer) = split(stream);
             http1::spawn(worker, connection, reader, writer);
         }

@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use pointsman_binding::bound::{Fault, FrontendId};
 
 use crate::access_log::{LogRecord, LoggedRule};
-use crate::downstream::Open;
+use crate::downstream::OpenConnection;
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
 use crate::worker::{RuleOrigin, RulePlan, Worker};
@@ -23,7 +23,7 @@ pub(crate) struct StreamReport {
     protocol: &'static str,
     name: Option<String>,
     listener: Option<FrontendId>,
-    open: Option<Open>,
+    open: Option<OpenConnection>,
     plan: Option<Rc<RulePlan>>,
     endpoint: Option<(Rc<Upstream>, SocketAddr)>,
     retries: u32,
@@ -64,7 +64,7 @@ impl StreamReport {
     /// Sets the listener.
     pub(crate) fn set_listener(&mut self, listener: Option<(FrontendId, Arc<ListenerSeries>)>) {
         let (listener, series) = listener.unzip();
-        self.open = series.map(Open::new);
+        self.open = series.map(OpenConnection::new);
         self.listener = listener;
     }
 
@@ -100,7 +100,7 @@ impl StreamReport {
     pub(crate) fn add_bytes(&self, up: u64, down: u64) {
         self.up.set(self.up.get() + up);
         self.down.set(self.down.get() + down);
-        if let Some(Open(series)) = &self.open {
+        if let Some(OpenConnection(series)) = &self.open {
             series.request_bytes.add(up);
             series.response_bytes.add(down);
         }
@@ -118,7 +118,7 @@ impl StreamReport {
     /// Updates metrics and writes the access log entry.
     fn record(&self) {
         let duration = self.started.elapsed();
-        if let Some(Open(series)) = &self.open {
+        if let Some(OpenConnection(series)) = &self.open {
             series.requests.increment(self.status);
         }
         if let Some((upstream, _)) = &self.endpoint {

@@ -19,7 +19,7 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::stream::{self, Arrival};
 use super::{http1, http2};
-use crate::downstream::{ClientConnection, Frontends, Open, Secured};
+use crate::downstream::{ClientConnection, ConnectionSecurity, Frontends, OpenConnection};
 use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::io::lingering_close::lingering_close;
 use crate::io::relay::RelayEnd;
@@ -156,11 +156,11 @@ async fn begin(
         let arrival = arrival(name.filter(|_| !mesh_mtls), Some(listener));
         return Some(Negotiated::Stream(connection, downstream, arrival));
     }
-    connection.secured = match mesh_mtls {
-        true => Secured::Mesh,
-        false => Secured::Listener(listener),
+    connection.security = match mesh_mtls {
+        true => ConnectionSecurity::MeshMtls,
+        false => ConnectionSecurity::Tls(listener),
     };
-    connection.open = Some(Open::new(series));
+    connection.open = Some(OpenConnection::new(series));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         return Some(Negotiated::Http2(connection, Box::new(stream)));
     }
