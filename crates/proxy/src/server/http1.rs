@@ -29,7 +29,7 @@ use crate::io::task::{assert_size, spawn_within};
 use crate::worker::Worker;
 
 /// Time after which a connection with frequent requests becomes idle if no further request arrives. Other connections become idle after each response.
-const PAUSE: Duration = Duration::from_secs(1);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bound for the size of an idle connection's future.
 const IDLE_BYTES: usize = 640;
@@ -87,14 +87,14 @@ async fn serve(mut accepted: Box<AcceptedConnection>) {
         writer,
     } = *accepted;
     match (ended, writer) {
-        (Ended::Http2(read), writer) => {
+        (ConnectionEnd::Http2(read), writer) => {
             if let Some(stream) = unsplit(reader, writer) {
                 http2::spawn(worker, client, PrefixedStream::new(read, stream));
             }
         }
         // Dropping both halves closes the socket; the half alone would be shut down first.
-        (Ended::Closed, WriteHalf::Tcp(half)) => half.forget(),
-        (Ended::Closed, _) => {}
+        (ConnectionEnd::Closed, WriteHalf::Tcp(half)) => half.forget(),
+        (ConnectionEnd::Closed, _) => {}
     }
 }
 
@@ -102,9 +102,9 @@ async fn serve(mut accepted: Box<AcceptedConnection>) {
 fn boxed_busy(
     connection: &mut Http1Connection<'_>,
     buffer: Buffer,
-    pace: Pace,
-) -> Pin<Box<impl Future<Output = Paused>>> {
-    let busy = busy(connection, buffer, pace);
+    frequency: RequestFrequency,
+) -> Pin<Box<impl Future<Output = BusyOutcome>>> {
+    let busy = busy(connection, buffer, frequency);
     assert_size::<BUSY_BYTES, _>(&busy);
     Box::pin(busy)
 }
@@ -121,75 +121,75 @@ struct Http1Connection<'l> {
 
 /// Rate at which the requests of a connection follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pace {
+enum RequestFrequency {
     /// No request has been received yet.
     First,
     /// The last request was long ago, or was the first.
-    Slow,
-    /// The last request was less than [`PAUSE`] ago.
-    Quick,
+    Rare,
+    /// The last request was less than [`BUSY_TIMEOUT`] ago.
+    Frequent,
 }
 
 /// Result of waiting for a request.
-enum Waited {
+enum WaitOutcome {
     /// The first bytes were received.
     Received(Buffer),
     /// The client closed the connection, or the listener was closed.
-    Ended,
+    Closed,
     Elapsed,
 }
 
 impl Http1Connection<'_> {
     /// Serves requests until the connection ends.
-    async fn serve(&mut self) -> Ended {
+    async fn serve(&mut self) -> ConnectionEnd {
         let limits = self.worker.limits();
         let mut wait_time = limits.head_time;
-        let mut pace = Pace::First;
+        let mut frequency = RequestFrequency::First;
         loop {
             let waiting_since = Instant::now();
             let buffer = match self.wait(waiting_since + wait_time).await {
-                Waited::Received(buffer) => buffer,
-                Waited::Ended => return Ended::Closed,
-                Waited::Elapsed => {
+                WaitOutcome::Received(buffer) => buffer,
+                WaitOutcome::Closed => return ConnectionEnd::Closed,
+                WaitOutcome::Elapsed => {
                     let client = self.client.resolved.client;
                     tracing::debug!(%client, ?wait_time, "no request was received in time");
-                    return Ended::Closed;
+                    return ConnectionEnd::Closed;
                 }
             };
-            if pace != Pace::First && waiting_since.elapsed() < PAUSE {
-                pace = Pace::Quick;
+            if frequency != RequestFrequency::First && waiting_since.elapsed() < BUSY_TIMEOUT {
+                frequency = RequestFrequency::Frequent;
             }
-            match boxed_busy(self, buffer, pace).await {
-                Paused::Idle => {}
-                Paused::Ended(ended) => return ended,
-                Paused::LastResponse => {
+            match boxed_busy(self, buffer, frequency).await {
+                BusyOutcome::Idle => {}
+                BusyOutcome::Ended(ended) => return ended,
+                BusyOutcome::LastResponse => {
                     lingering_close(self.reader, self.writer).await;
-                    return Ended::Closed;
+                    return ConnectionEnd::Closed;
                 }
             }
-            wait_time = match pace {
-                Pace::Quick => limits.idle_time.saturating_sub(PAUSE),
-                Pace::First | Pace::Slow => limits.idle_time,
+            wait_time = match frequency {
+                RequestFrequency::Frequent => limits.idle_time.saturating_sub(BUSY_TIMEOUT),
+                RequestFrequency::First | RequestFrequency::Rare => limits.idle_time,
             };
-            pace = Pace::Slow;
+            frequency = RequestFrequency::Rare;
         }
     }
 
     /// Waits for the first bytes of a request until the deadline, without holding a buffer.
-    async fn wait(&mut self, deadline: Instant) -> Waited {
+    async fn wait(&mut self, deadline: Instant) -> WaitOutcome {
         let (reader, closed, client) = (&mut *self.reader, &mut self.closed, self.client);
         // Pinned and borrowed below, because a future stores its arguments twice.
         let received = pin!(poll_fn(|cx| {
             let mut buffer = self.worker.buffers.acquire();
             match buffer.poll_fill(Pin::new(&mut *reader), 0, cx) {
-                Poll::Ready(Ok(1..)) => Poll::Ready(Waited::Received(buffer)),
-                Poll::Ready(_) => Poll::Ready(Waited::Ended),
+                Poll::Ready(Ok(1..)) => Poll::Ready(WaitOutcome::Received(buffer)),
+                Poll::Ready(_) => Poll::Ready(WaitOutcome::Closed),
                 // Another connection needs the slot, and no request has arrived.
                 Poll::Pending if client.poll_idle(cx).is_ready() && reader.is_drained() => {
-                    Poll::Ready(Waited::Ended)
+                    Poll::Ready(WaitOutcome::Closed)
                 }
                 // After the listener was closed, no further requests are accepted.
-                Poll::Pending => closed.poll(cx).map(|()| Waited::Ended),
+                Poll::Pending => closed.poll(cx).map(|()| WaitOutcome::Closed),
             }
         }));
         let received = self.timer.run_until(|| Some(deadline), received).await;
@@ -197,30 +197,34 @@ impl Http1Connection<'_> {
         if received.is_ok() {
             client.set_busy();
         }
-        received.unwrap_or(Waited::Elapsed)
+        received.unwrap_or(WaitOutcome::Elapsed)
     }
 }
 
-/// Outcome of serving a connection.
-enum Ended {
+/// The end of a connection, or of its use for HTTP/1.
+enum ConnectionEnd {
     Closed,
     /// The connection uses HTTP/2 and starts with these bytes.
     Http2(Vec<u8>),
 }
 
 /// Outcome of a busy period.
-enum Paused {
+enum BusyOutcome {
     /// All requests got their responses.
     Idle,
     /// A response was sent after which the connection is closed.
     LastResponse,
-    Ended(Ended),
+    Ended(ConnectionEnd),
 }
 
 /// Serves requests until the connection becomes idle.
-async fn busy(connection: &mut Http1Connection<'_>, mut buffer: Buffer, pace: Pace) -> Paused {
+async fn busy(
+    connection: &mut Http1Connection<'_>,
+    mut buffer: Buffer,
+    frequency: RequestFrequency,
+) -> BusyOutcome {
     let limits = connection.worker.limits();
-    let mut first = pace == Pace::First;
+    let mut first = frequency == RequestFrequency::First;
     let mut requests = Requests {
         reader: RequestReader::new(limits.for_requests()),
         head: Vec::new(),
@@ -230,29 +234,34 @@ async fn busy(connection: &mut Http1Connection<'_>, mut buffer: Buffer, pace: Pa
         // Time when the first bytes of the head arrived.
         let started = Instant::now();
         let received = match requests.next(connection, &mut buffer, first, started).await {
-            Next::Request { received } => received,
-            Next::Http2 => return Paused::Ended(Ended::Http2(buffer.filled().to_vec())),
-            Next::End => return Paused::Ended(Ended::Closed),
-            Next::Rejected(reply) => {
+            NextHead::Request { received } => received,
+            NextHead::Http2 => {
+                return BusyOutcome::Ended(ConnectionEnd::Http2(buffer.filled().to_vec()));
+            }
+            NextHead::End => return BusyOutcome::Ended(ConnectionEnd::Closed),
+            NextHead::Rejected(reply) => {
                 // Boxed: rejections are rare, and the future of every exchange would be larger.
                 Box::pin(requests.reject(connection, reply, started)).await;
-                return Paused::LastResponse;
+                return BusyOutcome::LastResponse;
             }
         };
         first = false;
         let exchange = requests.exchange(connection, &mut buffer, started, received);
         let Some(ended) = exchange.await else {
-            return Paused::LastResponse;
+            return BusyOutcome::LastResponse;
         };
         if buffer.is_empty() {
             drop(buffer);
-            if pace != Pace::Quick {
-                return Paused::Idle;
+            if frequency != RequestFrequency::Frequent {
+                return BusyOutcome::Idle;
             }
-            buffer = match connection.wait(ended + PAUSE.min(limits.idle_time)).await {
-                Waited::Received(buffer) => buffer,
-                Waited::Ended => return Paused::Ended(Ended::Closed),
-                Waited::Elapsed => return Paused::Idle,
+            buffer = match connection
+                .wait(ended + BUSY_TIMEOUT.min(limits.idle_time))
+                .await
+            {
+                WaitOutcome::Received(buffer) => buffer,
+                WaitOutcome::Closed => return BusyOutcome::Ended(ConnectionEnd::Closed),
+                WaitOutcome::Elapsed => return BusyOutcome::Idle,
             };
         }
     }
@@ -268,7 +277,7 @@ struct Requests {
 }
 
 /// Result of reading a head.
-enum Next {
+enum NextHead {
     /// A request, with the time when its head was complete.
     Request { received: Instant },
     /// The preface of HTTP/2.
@@ -287,24 +296,24 @@ impl Requests {
         buffer: &mut Buffer,
         first: bool,
         started: Instant,
-    ) -> Next {
+    ) -> NextHead {
         let deadline = started + connection.worker.limits().head_time;
         let mut received = started;
-        let most = self.reader.max_head_bytes();
+        let max_bytes = self.reader.max_head_bytes();
         loop {
             // RFC 9113 §3.3: a client with prior knowledge starts with the preface of HTTP/2, no part of which is a valid HTTP/1 request.
             if first && buffer.filled().starts_with(PREFACE) {
-                return Next::Http2;
+                return NextHead::Http2;
             }
             if !first || !PREFACE.starts_with(buffer.filled()) {
                 match self.reader.next(buffer.filled()) {
-                    Err(_) if first && !is_http(buffer.filled()) => return Next::End,
-                    Err(error) => return Next::Rejected(LocalReply::from_http1(error)),
+                    Err(_) if first && !is_http(buffer.filled()) => return NextHead::End,
+                    Err(error) => return NextHead::Rejected(LocalReply::from_http1(error)),
                     Ok(Event::Head(length)) => {
                         self.head.clear();
                         self.head.extend_from_slice(&buffer.filled()[..length]);
                         buffer.consume(length);
-                        return Next::Request { received };
+                        return NextHead::Request { received };
                     }
                     // The end of the previous request, which had no body.
                     Ok(Event::End { consumed }) => {
@@ -314,7 +323,7 @@ impl Requests {
                     Ok(event) => buffer.consume(event.consumed()),
                 }
             }
-            let filling = buffer.fill(connection.reader, most);
+            let filling = buffer.fill(connection.reader, max_bytes);
             match connection
                 .client
                 .until(&mut connection.timer, deadline, filling)
@@ -323,20 +332,22 @@ impl Requests {
                 Err(_) => {
                     let message = "the head of the request took too long";
                     let reply = LocalReply::new(408, "HeadTimeout", message);
-                    return Next::Rejected(match connection.client.socket.closed.is_notified() {
-                        true => reply,
-                        false => reply.with_limit("head-time"),
-                    });
+                    return NextHead::Rejected(
+                        match connection.client.socket.closed.is_notified() {
+                            true => reply,
+                            false => reply.with_limit("head-time"),
+                        },
+                    );
                 }
                 Ok(Ok(0)) => {
                     let close = connection.reader.peer_close();
                     return match self.reader.eof(buffer.filled(), close) {
-                        Ok(_) => Next::End,
-                        Err(error) => Next::Rejected(LocalReply::from_http1(error)),
+                        Ok(_) => NextHead::End,
+                        Err(error) => NextHead::Rejected(LocalReply::from_http1(error)),
                     };
                 }
                 Ok(Ok(_)) => received = Instant::now(),
-                Ok(Err(_)) => return Next::End,
+                Ok(Err(_)) => return NextHead::End,
             }
         }
     }
@@ -369,8 +380,9 @@ impl Requests {
             uri: None,
             received,
         };
-        let most = connection.worker.limits().buffer_bytes;
-        let mut source = Source::Http1(Http1Source::new(connection.reader, buffer, body, most));
+        let max_bytes = connection.worker.limits().buffer_bytes;
+        let mut source =
+            Source::Http1(Http1Source::new(connection.reader, buffer, body, max_bytes));
         let keep = head.keep_alive() && !connection.client.socket.closed.is_notified();
         let head_only = request.method == "HEAD";
         let mut client = ResponseWriter::Http1(Http1ResponseWriter::new(
