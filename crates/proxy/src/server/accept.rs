@@ -12,7 +12,7 @@ use pointsman_binding::bound::{Frontend, Protocol};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
-use super::stream::{self, Arrival};
+use super::stream::{self, AcceptedStream};
 use super::{http1, overload, proxy_protocol, tls};
 use crate::downstream::{
     ClientConnection, ConnectionSecurity, Frontends, OpenConnection, ResolvedConnection,
@@ -23,7 +23,7 @@ use crate::io::task::spawn_within;
 use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
 /// Pause after an error of `accept`, for example if file descriptors have run out.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Bound for the size of the future of a connection with TLS; that of its handshake or stream is boxed.
 const TLS_BYTES: usize = 928;
@@ -54,9 +54,9 @@ pub(super) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
                 if !is_transient(&error) {
                     // Logged once until a connection is accepted again.
                     if !std::mem::replace(&mut is_paused, true) {
-                        tracing::warn!(address = %socket.key.address, %error, "can't accept; retried every {PAUSE:?}");
+                        tracing::warn!(address = %socket.key.address, %error, "can't accept; retried every {RETRY_DELAY:?}");
                     }
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -153,13 +153,15 @@ fn serve(
             spawn_within::<TLS_BYTES, _>(tls::serve(worker, connection, stream));
         }
         Some(Protocol::Tcp) => {
-            let arrival = Arrival {
+            let accepted = AcceptedStream {
                 protocol: "TCP",
                 name: None,
                 listener: None,
             };
             let downstream = RelayEnd::new(split(stream));
-            spawn_within::<STREAM_BYTES, _>(stream::serve(worker, connection, downstream, arrival));
+            spawn_within::<STREAM_BYTES, _>(stream::serve(
+                worker, connection, downstream, accepted,
+            ));
         }
         // The listener has been removed.
         Some(Protocol::Udp) | None => {}

@@ -20,7 +20,7 @@ const MAX_ATTEMPTS: usize = 3;
 
 /// Properties of an accepted stream.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct AcceptedStream {
     /// `TCP` or `TLS`.
     pub(crate) protocol: &'static str,
     /// The SNI.
@@ -34,13 +34,13 @@ pub(crate) async fn serve(
     worker: Rc<Worker>,
     connection: ClientConnection,
     downstream: RelayEnd,
-    arrival: Arrival,
+    accepted: AcceptedStream,
 ) {
-    let Arrival {
+    let AcceptedStream {
         protocol,
         name,
         listener,
-    } = arrival;
+    } = accepted;
     let snapshot = worker.pin_snapshot();
     let route = StreamRoute::of_stream(
         &worker,

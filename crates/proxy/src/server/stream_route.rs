@@ -34,7 +34,7 @@ impl StreamRoute {
             (Frontends::Listeners(port), None) => port.listener(None),
             (Frontends::None, None) => None,
         };
-        StreamRoute::by(worker, snapshot, table, name)
+        StreamRoute::look_up(worker, snapshot, table, name)
     }
 
     /// Looks up the route of a client's datagrams.
@@ -46,7 +46,7 @@ impl StreamRoute {
         StreamRoute::of_stream(worker, snapshot, connection, None, None)
     }
 
-    fn by(
+    fn look_up(
         worker: &Worker,
         snapshot: &WorkerSnapshot,
         table: Option<&Arc<FrontendTable>>,

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream as ServerStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::stream::{self, Arrival};
+use super::stream::{self, AcceptedStream};
 use super::{http1, http2};
 use crate::downstream::{ClientConnection, ConnectionSecurity, Frontends, OpenConnection};
 use crate::io::deadline::{DeadlineTimer, Elapsed};
@@ -65,15 +65,15 @@ enum Negotiated {
     /// HTTP/2 over terminated TLS.
     Http2(ClientConnection, Box<TlsStream<PrefixedStream>>),
     /// A stream, with TLS terminated or passed through.
-    Stream(ClientConnection, RelayEnd, Arrival),
+    Stream(ClientConnection, RelayEnd, AcceptedStream),
 }
 
 /// Serves a connection until it ends. The state of the handshake is freed before the stream is relayed.
 pub(crate) async fn serve(worker: Rc<Worker>, connection: ClientConnection, stream: TcpStream) {
     match Box::pin(begin(&worker, connection, stream)).await {
         None => {}
-        Some(Negotiated::Stream(connection, downstream, arrival)) => {
-            Box::pin(stream::serve(worker, connection, downstream, arrival)).await;
+        Some(Negotiated::Stream(connection, downstream, accepted)) => {
+            Box::pin(stream::serve(worker, connection, downstream, accepted)).await;
         }
         Some(Negotiated::Http1(connection, reader, writer)) => {
             http1::spawn(worker, connection, reader, writer);
@@ -112,7 +112,7 @@ async fn begin(
             return None;
         }
     };
-    let arrival = |name, listener| Arrival {
+    let accepted = |name, listener| AcceptedStream {
         protocol: "TLS",
         name,
         listener,
@@ -128,7 +128,7 @@ async fn begin(
             return Some(Negotiated::Stream(
                 connection,
                 downstream,
-                arrival(name, listener),
+                accepted(name, listener),
             ));
         }
         TlsAction::Reject { alert, reason } => {
@@ -153,8 +153,8 @@ async fn begin(
     let stream = finish_handshake(worker, &connection, &series, result).await?;
     if !http {
         let downstream = RelayEnd::new(split_tls(stream));
-        let arrival = arrival(name.filter(|_| !mesh_mtls), Some(listener));
-        return Some(Negotiated::Stream(connection, downstream, arrival));
+        let accepted = accepted(name.filter(|_| !mesh_mtls), Some(listener));
+        return Some(Negotiated::Stream(connection, downstream, accepted));
     }
     connection.security = match mesh_mtls {
         true => ConnectionSecurity::MeshMtls,

@@ -42,7 +42,7 @@ type SessionKey = (SocketAddr, Option<IpAddr>);
 type Sessions = RefCell<HashMap<SessionKey, Rc<Session>, foldhash::fast::RandomState>>;
 
 /// A UDP socket with its sessions.
-struct Port {
+struct UdpPort {
     worker: Rc<Worker>,
     socket: Rc<Socket>,
     listener: DatagramSocket,
@@ -75,7 +75,7 @@ pub(super) async fn serve_datagrams(worker: Rc<Worker>, socket: Rc<Socket>, list
             return tracing::error!(address = %socket.key.address, %error, "can't serve UDP");
         }
     };
-    let port = Rc::new(Port {
+    let port = Rc::new(UdpPort {
         worker,
         socket,
         listener,
@@ -102,7 +102,7 @@ pub(super) async fn serve_datagrams(worker: Rc<Worker>, socket: Rc<Socket>, list
 }
 
 /// Forwards a batch of datagrams to endpoints. Returns true if more may be waiting.
-fn forward_to_endpoints(port: &Rc<Port>) -> bool {
+fn forward_to_endpoints(port: &Rc<UdpPort>) -> bool {
     let mut buffer = port.worker.datagram_buffer.borrow_mut();
     buffer.resize(MAX_DATAGRAM, 0);
     for _ in 0..BATCH {
@@ -116,7 +116,7 @@ fn forward_to_endpoints(port: &Rc<Port>) -> bool {
     true
 }
 
-fn forward_to_endpoint(port: &Rc<Port>, key: SessionKey, datagram: &[u8]) {
+fn forward_to_endpoint(port: &Rc<UdpPort>, key: SessionKey, datagram: &[u8]) {
     let known = port.sessions.borrow().get(&key).cloned();
     let known = known.filter(|session| {
         let valid = session.is_valid(port);
@@ -141,7 +141,7 @@ fn forward_to_endpoint(port: &Rc<Port>, key: SessionKey, datagram: &[u8]) {
     }
 }
 
-impl Port {
+impl UdpPort {
     /// Resolves a client. Repeated after each change, because the address may belong to another Pod by then.
     fn resolve(&self, snapshot: &WorkerSnapshot, client: SocketAddr) -> ResolvedConnection {
         ResolvedConnection::accepted(&snapshot.config, &self.socket, client)
@@ -161,7 +161,7 @@ impl Port {
 
 impl Session {
     /// Starts a session. Returns `None` if there is no endpoint or a limit is exceeded.
-    fn start(port: &Rc<Port>, key: SessionKey) -> Option<Rc<Session>> {
+    fn start(port: &Rc<UdpPort>, key: SessionKey) -> Option<Rc<Session>> {
         let (worker, client) = (&port.worker, key.0);
         if port.sessions.borrow().len() >= worker.limits().udp_sessions {
             worker.metrics.count_refused_connection("TooManySessions");
@@ -204,7 +204,7 @@ impl Session {
     }
 
     /// Returns true if the endpoint is still valid for the client. The check is repeated only after changes of the configuration.
-    fn is_valid(&self, port: &Port) -> bool {
+    fn is_valid(&self, port: &UdpPort) -> bool {
         let worker = &port.worker;
         if self.ended.is_notified() {
             return false;
@@ -228,7 +228,7 @@ impl Session {
     }
 
     /// Records a failure of the endpoint and ends the session. The next datagram may go to another endpoint.
-    fn fail(self: &Rc<Self>, port: &Port, error: &io::Error) {
+    fn fail(self: &Rc<Self>, port: &UdpPort, error: &io::Error) {
         let mut endpoint = self.endpoint.borrow_mut();
         tracing::debug!(endpoint = %endpoint.address, %error, "a datagram could not be forwarded");
         endpoint.record_failure();
@@ -239,7 +239,7 @@ impl Session {
 
 /// Selects an endpoint for a session, and opens a socket to it.
 fn select_endpoint(
-    port: &Port,
+    port: &UdpPort,
     client: SocketAddr,
     report: &mut StreamReport,
 ) -> Result<(SelectedEndpoint, UdpSocket), Fault> {
@@ -269,7 +269,7 @@ fn select_endpoint(
 }
 
 /// Forwards responses until the session ends.
-async fn forward_responses(port: Rc<Port>, session: Rc<Session>, mut report: StreamReport) {
+async fn forward_responses(port: Rc<UdpPort>, session: Rc<Session>, mut report: StreamReport) {
     let worker = &port.worker;
     let idle = worker.limits().udp_idle_time;
     let deadline = || {
@@ -317,7 +317,7 @@ async fn forward_responses(port: Rc<Port>, session: Rc<Session>, mut report: Str
 }
 
 /// Forwards a batch of datagrams from an endpoint. Returns true if more may be waiting.
-fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
+fn send_back(port: &UdpPort, session: &Session) -> io::Result<bool> {
     let mut buffer = port.worker.datagram_buffer.borrow_mut();
     buffer.resize(MAX_DATAGRAM, 0);
     for _ in 0..BATCH {

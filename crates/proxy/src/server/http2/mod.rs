@@ -40,10 +40,10 @@ use task_pool::{PooledTask, TaskPool};
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Time to send GOAWAY on a connection that is being closed, and for an idle client to respond to the PING that precedes it.
-const LINGER: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time after which the waiting tasks of an idle connection are freed.
-const PAUSE: Duration = Duration::from_secs(1);
+const POOL_IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// Maximum number of streams reset because of client errors, over the lifetime of a connection.
 const MAX_ERRORS: usize = 1024;
@@ -99,7 +99,7 @@ where
             return;
         }
     };
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(SharedConnection {
         worker,
         downstream,
         flood_guard,
@@ -144,7 +144,7 @@ fn head_bytes(limits: &Limits) -> usize {
 }
 
 /// State shared by the streams of a connection.
-struct Shared {
+struct SharedConnection {
     worker: Rc<Worker>,
     downstream: ClientConnection,
     flood_guard: Rc<FloodGuard>,
@@ -160,7 +160,7 @@ struct Shared {
 type Stream = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// Ends the waiting tasks when the connection ends.
-struct PoolGuard<'s>(&'s Shared);
+struct PoolGuard<'s>(&'s SharedConnection);
 
 impl Drop for PoolGuard<'_> {
     fn drop(&mut self) {
@@ -185,7 +185,7 @@ struct ConnectionState {
 struct Serving<'s, I> {
     connection: Connection<GuardedStream<I>, Bytes>,
     closed: Waiter<'s>,
-    shared: &'s Rc<Shared>,
+    shared: &'s Rc<SharedConnection>,
     state: &'s ConnectionState,
 }
 
@@ -305,18 +305,18 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
     }
 }
 
-impl Shared {
+impl SharedConnection {
     /// Returns the current deadline of the connection.
     fn deadline(&self, state: &ConnectionState) -> Option<Instant> {
         let limits = self.worker.limits();
         if let Some(closing) = state.closing.get() {
-            return Some(closing + LINGER);
+            return Some(closing + CLOSE_TIMEOUT);
         }
         if self.active.get() > 0 {
             return None;
         }
         if !self.pool.is_empty() {
-            return Some(self.idle_since.get() + PAUSE);
+            return Some(self.idle_since.get() + POOL_IDLE_TIME);
         }
         if state.open.get() {
             return Some(
@@ -324,7 +324,7 @@ impl Shared {
             );
         }
         if let Some(draining) = state.draining.get() {
-            return Some(draining.max(self.idle_since.get()) + LINGER);
+            return Some(draining.max(self.idle_since.get()) + CLOSE_TIMEOUT);
         }
         Some(match state.used.get() {
             true => self.idle_since.get() + limits.idle_time,
@@ -334,7 +334,7 @@ impl Shared {
 }
 
 /// Counts an exchange in progress.
-struct ActiveStream<'s>(&'s Shared);
+struct ActiveStream<'s>(&'s SharedConnection);
 
 impl Drop for ActiveStream<'_> {
     fn drop(&mut self) {
@@ -347,7 +347,7 @@ impl Drop for ActiveStream<'_> {
 }
 
 /// Serves one stream after another while the connection is busy.
-async fn streams(shared: Rc<Shared>, task: Rc<PooledTask<Stream>>) {
+async fn streams(shared: Rc<SharedConnection>, task: Rc<PooledTask<Stream>>) {
     let mut timer = DeadlineTimer::new();
     while stream(&shared, &mut timer, &task).await {
         if !shared.pool.wait(&task).await {
@@ -357,7 +357,11 @@ async fn streams(shared: Rc<Shared>, task: Rc<PooledTask<Stream>>) {
 }
 
 /// Serves one stream. Returns false if there was none.
-async fn stream(shared: &Shared, timer: &mut DeadlineTimer, task: &PooledTask<Stream>) -> bool {
+async fn stream(
+    shared: &SharedConnection,
+    timer: &mut DeadlineTimer,
+    task: &PooledTask<Stream>,
+) -> bool {
     let Some((request, respond)) = task.take() else {
         return false;
     };
@@ -376,14 +380,14 @@ async fn stream(shared: &Shared, timer: &mut DeadlineTimer, task: &PooledTask<St
 }
 
 async fn run_exchange(
-    shared: &Shared,
+    shared: &SharedConnection,
     timer: &mut DeadlineTimer,
     parts: &Parts,
     body: RecvStream,
     sending: &RefCell<SendState>,
     started: Instant,
 ) {
-    let Shared {
+    let SharedConnection {
         worker,
         downstream,
         flood_guard,
@@ -404,22 +408,22 @@ async fn run_exchange(
             return refused.await;
         }
     };
-    let most = limits.body_bytes.filter(|_| !request.websocket);
-    let mut source = Source::Http2(Http2Source::new(body, most));
+    let max_bytes = limits.body_bytes.filter(|_| !request.websocket);
+    let mut source = Source::Http2(Http2Source::new(body, max_bytes));
     let (source, client) = (&mut source, &mut client);
     exchange::run(worker, downstream, timer, &request, source, client, started).await;
 }
 
 /// Rejects a request with an invalid head.
 async fn refuse(
-    shared: &Shared,
+    shared: &SharedConnection,
     parts: &Parts,
     client: &mut ResponseWriter<'_>,
     sending: &RefCell<SendState>,
     refusal: Refusal,
     started: Instant,
 ) {
-    let Shared {
+    let SharedConnection {
         worker, downstream, ..
     } = shared;
     let reply = match refusal {
