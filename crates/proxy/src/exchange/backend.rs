@@ -35,7 +35,7 @@ pub(crate) struct UpstreamRequest<'o> {
     /// The request opens a WebSocket.
     pub(crate) websocket: bool,
     /// The client accepts trailers.
-    pub(crate) takes_trailers: bool,
+    pub(crate) accepts_trailers: bool,
     /// Original authority and path of a request received over HTTP/2.
     pub(crate) uri: Option<&'o http::Uri>,
 }
@@ -257,25 +257,25 @@ impl<'b> UpstreamResponse<'b> {
     }
 
     /// Returns the bytes received over a WebSocket.
-    pub(crate) fn stream(&mut self, most: usize) -> Source<'_> {
+    pub(crate) fn stream(&mut self, max_bytes: usize) -> Source<'_> {
         if let UpstreamResponse::Http1(response) = self {
             // A WebSocket's reader may pause for any time.
             let lifted = |tcp: &_| connect::set_user_timeout(tcp, None);
             let _ = response.reader.with_tcp(lifted);
         }
-        let mut source = self.body(most);
+        let mut source = self.body(max_bytes);
         source.switch();
         source
     }
 
     /// Returns the body of the final response.
-    pub(crate) fn body(&mut self, most: usize) -> Source<'_> {
+    pub(crate) fn body(&mut self, max_bytes: usize) -> Source<'_> {
         match self {
             UpstreamResponse::Http1(response) => {
                 response.buffer.consume(response.length);
                 response.length = 0;
                 let body = response.responses.body();
-                let incoming = Http1Source::new(response.reader, response.buffer, body, most);
+                let incoming = Http1Source::new(response.reader, response.buffer, body, max_bytes);
                 Source::Http1(incoming)
             }
             UpstreamResponse::Http2(response) => response.body(),
@@ -303,7 +303,7 @@ impl Http1Response<'_> {
     async fn next(&mut self) -> Result<bool, ReceiveError> {
         self.buffer.consume(self.length);
         self.length = 0;
-        let most = self.responses.max_head_bytes();
+        let max_bytes = self.responses.max_head_bytes();
         loop {
             let event = self.responses.next(self.buffer.filled())?;
             match event {
@@ -318,7 +318,7 @@ impl Http1Response<'_> {
                 }
                 other => self.buffer.consume(other.consumed()),
             }
-            if self.buffer.fill(self.reader, most).await? == 0 {
+            if self.buffer.fill(self.reader, max_bytes).await? == 0 {
                 let close = self.reader.peer_close();
                 self.responses.eof(self.buffer.filled(), close)?;
                 return Err(ReceiveError::Unanswered);

@@ -129,7 +129,7 @@ struct OwnedRequest {
     query: Option<String>,
     headers: Vec<(Vec<u8>, Vec<u8>)>,
     framing: Framing,
-    takes_trailers: bool,
+    accepts_trailers: bool,
 }
 
 impl OwnedRequest {
@@ -148,7 +148,7 @@ impl OwnedRequest {
                 .map(|(name, written)| (name.to_vec(), value(name, written)))
                 .collect(),
             framing: upstream_request.framing,
-            takes_trailers: upstream_request.takes_trailers,
+            accepts_trailers: upstream_request.accepts_trailers,
         }
     }
 
@@ -163,7 +163,7 @@ impl OwnedRequest {
             framing: self.framing,
             // Only the request is mirrored, not the upgraded connection.
             websocket: false,
-            takes_trailers: self.takes_trailers,
+            accepts_trailers: self.accepts_trailers,
             uri: None,
         }
     }

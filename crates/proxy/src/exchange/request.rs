@@ -46,7 +46,7 @@ pub(crate) struct DownstreamRequest<'r> {
     /// The client waits for 100 (Continue) before it sends the body.
     pub(crate) expects_continue: bool,
     /// The client accepts trailers.
-    pub(crate) takes_trailers: bool,
+    pub(crate) accepts_trailers: bool,
     /// Parsed authority and path of a request received over HTTP/2, reused if no filter changes them.
     pub(crate) uri: Option<&'r http::Uri>,
     /// Time when the head was complete, which is the start of the first attempt, because routing never waits.

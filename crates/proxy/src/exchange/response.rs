@@ -193,7 +193,7 @@ impl ResponseForwarder<'_, '_, '_, '_> {
             let both = upload.run_alongside(download);
             self.timer.run_until(|| timing.end(), both).await
         };
-        let retractable = sink.is_some_and(|sink| !sink.has_left());
+        let retractable = sink.is_some_and(|sink| !sink.has_written());
         let failed = match copied {
             Ok(Ok(Ok(()))) => {
                 let flushed = self.client.flush();

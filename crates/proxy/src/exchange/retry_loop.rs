@@ -157,7 +157,7 @@ impl RetryLoop<'_> {
             headers,
             framing: request.framing,
             websocket: request.websocket,
-            takes_trailers: request.takes_trailers,
+            accepts_trailers: request.accepts_trailers,
             uri: request.uri,
         }
     }
@@ -171,8 +171,8 @@ impl RetryLoop<'_> {
         match failure {
             // Nothing was sent, so a retry is safe for any method.
             Failure::Unsent(_) => {
-                let most = self.max_retries().max(UNSENT_RETRIES);
-                tried < most && self.spend_retry_budget()
+                let max_retries = self.max_retries().max(UNSENT_RETRIES);
+                tried < max_retries && self.spend_retry_budget()
             }
             // The endpoint closed an idle connection. That is not a failure; it gets one more attempt.
             Failure::NoResponse { reused: true } if !new_connection => self.request.is_idempotent(),

@@ -15,7 +15,7 @@ use crate::http1::{EncodeError, Encoder, Framing, Version};
 use crate::io::stream::WriteHalf;
 
 /// Maximum size of a piece that is copied to the write buffer; larger ones are written directly.
-const GATHERED: usize = 4 * 1024;
+const MAX_COPIED_BYTES: usize = 4 * 1024;
 
 /// A body that was not sent completely.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub(crate) struct Http1Sink<'c> {
     out: &'c mut Vec<u8>,
     encoder: Encoder,
     /// Part of the message was written to the connection.
-    left: bool,
+    written: bool,
 }
 
 impl<'c> Http1Sink<'c> {
@@ -56,19 +56,19 @@ impl<'c> Http1Sink<'c> {
             writer,
             out,
             encoder,
-            left: false,
+            written: false,
         }
     }
 
     async fn bytes(&mut self, piece: &[u8]) -> Result<(), SinkError> {
-        if piece.len() + self.out.len() <= GATHERED {
+        if piece.len() + self.out.len() <= MAX_COPIED_BYTES {
             self.encoder.data(piece, self.out)?;
             return Ok(());
         }
         self.encoder.write_prefix(piece.len(), self.out)?;
         let mut end = Vec::new();
         self.encoder.write_suffix(piece.len(), &mut end);
-        self.left = true;
+        self.written = true;
         self.writer.write_all(&mut [self.out, piece, &end]).await?;
         self.out.clear();
         Ok(())
@@ -77,7 +77,7 @@ impl<'c> Http1Sink<'c> {
     /// Writes the buffer.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if !self.out.is_empty() {
-            self.left = true;
+            self.written = true;
             self.writer.write_all(&mut [self.out]).await?;
             self.out.clear();
         }
@@ -102,9 +102,9 @@ impl<'c> Http1Sink<'c> {
 
 impl Sink<'_> {
     /// Returns whether part of the message was sent, so that it can't be retracted.
-    pub(crate) fn has_left(&self) -> bool {
+    pub(crate) fn has_written(&self) -> bool {
         match self {
-            Sink::Http1(outgoing) => outgoing.left,
+            Sink::Http1(outgoing) => outgoing.written,
             // The head was passed to `h2`.
             Sink::Http2(_) => true,
         }

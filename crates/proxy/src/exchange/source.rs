@@ -51,7 +51,7 @@ pub(crate) struct Http1Source<'c> {
     /// Length of the current piece, at the front of the buffer.
     piece: usize,
     /// Maximum size of the buffer.
-    most: usize,
+    max_bytes: usize,
     trailers: Trailers,
 }
 
@@ -61,14 +61,14 @@ impl<'c> Http1Source<'c> {
         reader: &'c mut ReadHalf,
         buffer: &'c mut Buffer,
         body: &'c mut BodyReader,
-        most: usize,
+        max_bytes: usize,
     ) -> Self {
         Http1Source {
             reader,
             buffer,
             body,
             piece: 0,
-            most,
+            max_bytes,
             trailers: None,
         }
     }
@@ -106,7 +106,7 @@ impl<'c> Http1Source<'c> {
     /// Reads more bytes, or records the end of the connection.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SourceError>> {
         let reader = Pin::new(&mut *self.reader);
-        if ready!(self.buffer.poll_fill(reader, self.most, cx))? == 0 {
+        if ready!(self.buffer.poll_fill(reader, self.max_bytes, cx))? == 0 {
             let close = self.reader.peer_close();
             self.body.eof(self.buffer.filled(), close)?;
         }

@@ -226,7 +226,7 @@ impl RequestHead {
     }
 
     /// Returns whether the client accepts trailers (`TE: trailers`).
-    pub fn takes_trailers(&self) -> bool {
+    pub fn accepts_trailers(&self) -> bool {
         self.control.te_trailers
     }
 

@@ -376,7 +376,7 @@ impl Requests {
             framing: head.framing(),
             websocket: view.opens_websocket(),
             expects_continue: head.expects_continue() && buffer.is_empty(),
-            takes_trailers: head.takes_trailers(),
+            accepts_trailers: head.accepts_trailers(),
             uri: None,
             received,
         };

@@ -186,7 +186,7 @@ fn trailers_are_accepted_with_te_trailers() {
         ("", false),
     ] {
         with_head("GET / HTTP/1.1", fields, |request| {
-            assert_eq!(request.head().takes_trailers(), takes, "{fields}")
+            assert_eq!(request.head().accepts_trailers(), takes, "{fields}")
         });
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Http2Response {
     websocket: bool,
     interims: usize,
     /// Maximum number of fields in a head.
-    most_fields: usize,
+    max_fields: usize,
 }
 
 impl Http2Stream {
@@ -64,7 +64,7 @@ impl Http2Stream {
     pub(crate) fn begin(
         &mut self,
         upstream_request: &UpstreamRequest<'_>,
-        most_fields: usize,
+        max_fields: usize,
     ) -> Result<(Sink<'_>, UpstreamResponse<'_>), SendError> {
         if upstream_request.websocket && !self.lease.supports_websockets() {
             return Err(SendError::NoWebSocket);
@@ -84,7 +84,7 @@ impl Http2Stream {
             head_only: upstream_request.method == "HEAD",
             websocket: upstream_request.websocket,
             interims: 0,
-            most_fields,
+            max_fields,
         }));
         Ok((sink, response))
     }
@@ -102,7 +102,7 @@ fn request(upstream_request: &UpstreamRequest<'_>) -> Result<Request<()>, WriteE
         .headers
         .get("content-type")
         .is_some_and(|value| value.starts_with(b"application/grpc"));
-    if upstream_request.takes_trailers || grpc {
+    if upstream_request.accepts_trailers || grpc {
         map.insert(TE, HeaderValue::from_static("trailers"));
     }
     let mut request = Request::new(());
@@ -189,7 +189,7 @@ impl Http2Response {
         });
         let (parts, body) = response.await.map_err(ReceiveError::of)?.into_parts();
         (self.status, self.headers, self.body) = (parts.status, parts.headers, body);
-        if self.headers.len() > self.most_fields {
+        if self.headers.len() > self.max_fields {
             return Err(http1::Error::Backend(MessageFault::TooManyFields).into());
         }
         if self.body.is_some() {

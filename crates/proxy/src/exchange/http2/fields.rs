@@ -9,13 +9,13 @@ use crate::http1::{WriteError, is_forwarded};
 
 /// Maximum total size of values that share one allocation. Larger ones are allocated separately, because the HPACK table keeps the allocation of each entry
 /// alive.
-const TOGETHER: usize = 2048;
+const MAX_SHARED_BYTES: usize = 2048;
 
 /// Builds a header map with capacity for `more` additional fields. Hop-by-hop fields are omitted.
 pub(super) fn map(headers: &Headers<'_>, more: usize) -> Result<HeaderMap, WriteError> {
     let mut map = HeaderMap::with_capacity(headers.iter().len() + more);
     let bytes: usize = headers.iter().map(|line| line.value.len()).sum();
-    let together = (bytes <= TOGETHER).then(|| {
+    let shared = (bytes <= MAX_SHARED_BYTES).then(|| {
         let mut all = Vec::with_capacity(bytes);
         headers
             .iter()
@@ -26,7 +26,7 @@ pub(super) fn map(headers: &Headers<'_>, more: usize) -> Result<HeaderMap, Write
     for line in headers.iter() {
         let end = at + line.value.len();
         if is_forwarded(line.name) {
-            let value = match &together {
+            let value = match &shared {
                 Some(all) => HeaderValue::from_maybe_shared(all.slice(at..end)),
                 None => HeaderValue::from_bytes(line.value),
             };

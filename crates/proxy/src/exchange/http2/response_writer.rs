@@ -17,7 +17,7 @@ use crate::io::flood_guard::FloodGuard;
 #[derive(Debug)]
 pub(crate) struct Http2ResponseWriter<'c> {
     sending: &'c RefCell<SendState>,
-    account: &'c FloodGuard,
+    flood_guard: &'c FloodGuard,
     /// The request was HEAD.
     head_only: bool,
     started: bool,
@@ -27,12 +27,12 @@ impl<'c> Http2ResponseWriter<'c> {
     /// Creates the writer for the response to one request.
     pub(crate) fn new(
         sending: &'c RefCell<SendState>,
-        account: &'c FloodGuard,
+        flood_guard: &'c FloodGuard,
         head_only: bool,
     ) -> Self {
         Http2ResponseWriter {
             sending,
-            account,
+            flood_guard,
             head_only,
             started: false,
         }
@@ -72,7 +72,7 @@ impl<'c> Http2ResponseWriter<'c> {
 
     /// Returns the sink for the body.
     pub(crate) fn sink(&mut self) -> Sink<'_> {
-        Sink::Http2(Http2Sink::new(self.sending, Some(self.account)))
+        Sink::Http2(Http2Sink::new(self.sending, Some(self.flood_guard)))
     }
 
     fn send(&mut self, response: Response<()>, ended: bool) -> Result<(), SinkError> {

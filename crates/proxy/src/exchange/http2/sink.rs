@@ -18,16 +18,19 @@ pub(crate) struct Http2Sink<'c> {
     sending: &'c RefCell<SendState>,
     held: Bytes,
     /// Flood protection of the client's connection.
-    account: Option<&'c FloodGuard>,
+    flood_guard: Option<&'c FloodGuard>,
 }
 
 impl<'c> Http2Sink<'c> {
     /// Creates the sink for the body of the current message.
-    pub(crate) fn new(sending: &'c RefCell<SendState>, account: Option<&'c FloodGuard>) -> Self {
+    pub(crate) fn new(
+        sending: &'c RefCell<SendState>,
+        flood_guard: Option<&'c FloodGuard>,
+    ) -> Self {
         Http2Sink {
             sending,
             held: Bytes::new(),
-            account,
+            flood_guard,
         }
     }
 
@@ -92,8 +95,8 @@ impl<'c> Http2Sink<'c> {
     }
 
     fn count(&self, length: usize) {
-        if let Some(account) = self.account {
-            account.record_data(length);
+        if let Some(flood_guard) = self.flood_guard {
+            flood_guard.record_data(length);
         }
     }
 }

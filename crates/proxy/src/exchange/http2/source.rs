@@ -18,19 +18,19 @@ pub(crate) struct Http2Source {
     trailers: Trailers,
     received: u64,
     /// Maximum length of the body.
-    most: Option<u64>,
+    max_bytes: Option<u64>,
 }
 
 impl Http2Source {
     /// Creates the source of a stream's body, with a maximum length.
-    pub(crate) fn new(stream: RecvStream, most: Option<u64>) -> Self {
+    pub(crate) fn new(stream: RecvStream, max_bytes: Option<u64>) -> Self {
         Http2Source {
             ended: stream.is_end_stream(),
             stream,
             piece: Bytes::new(),
             trailers: None,
             received: 0,
-            most,
+            max_bytes,
         }
     }
 
@@ -39,7 +39,10 @@ impl Http2Source {
             match ready!(self.stream.poll_data(cx)) {
                 Some(Ok(piece)) => {
                     self.received += piece.len() as u64;
-                    if self.most.is_some_and(|most| self.received > most) {
+                    if self
+                        .max_bytes
+                        .is_some_and(|max_bytes| self.received > max_bytes)
+                    {
                         return Poll::Ready(Err(Error::Client(MessageFault::BodyTooLarge).into()));
                     }
                     self.piece = piece;

@@ -54,8 +54,8 @@ pub(super) fn read<'r>(
         None if ended => Framing::None,
         None => Framing::Chunked,
     };
-    if let (Framing::Length(length), Some(most)) = (framing, limits.body_bytes)
-        && length > most
+    if let (Framing::Length(length), Some(max_bytes)) = (framing, limits.body_bytes)
+        && length > max_bytes
     {
         return Err(MessageFault::BodyTooLarge.into());
     }
@@ -69,7 +69,7 @@ pub(super) fn read<'r>(
         framing,
         websocket,
         expects_continue: fields.expects_continue && !ended,
-        takes_trailers: fields.takes_trailers,
+        accepts_trailers: fields.accepts_trailers,
         uri: Some(&parts.uri),
         received,
     })
@@ -154,7 +154,7 @@ struct ParsedFields<'r> {
     host: Option<&'r [u8]>,
     length: Option<u64>,
     expects_continue: bool,
-    takes_trailers: bool,
+    accepts_trailers: bool,
 }
 
 impl<'r> ParsedFields<'r> {
@@ -171,7 +171,7 @@ impl<'r> ParsedFields<'r> {
             host: None,
             length: None,
             expects_continue: false,
-            takes_trailers: false,
+            accepts_trailers: false,
         };
         let mut bytes = 0;
         let mut cookie_fields = 0;
@@ -189,7 +189,7 @@ impl<'r> ParsedFields<'r> {
                 }
                 KnownField::Host => fields.host = Some(value),
                 KnownField::ContentLength => fields.content_length(value)?,
-                KnownField::Te => fields.takes_trailers = true,
+                KnownField::Te => fields.accepts_trailers = true,
                 KnownField::Expect if !value.eq_ignore_ascii_case(b"100-continue") => {
                     return Err(MessageFault::BadExpectation);
                 }
