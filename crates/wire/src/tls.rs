@@ -141,9 +141,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 /// Time of the last change and size of each file; `None` for a file that can't be read.
-type Stamp = Vec<Option<(SystemTime, u64)>>;
+type FileStamps = Vec<Option<(SystemTime, u64)>>;
 
-fn stamp(paths: &[PathBuf]) -> Stamp {
+fn stamp(paths: &[PathBuf]) -> FileStamps {
     let stamp = |path: &PathBuf| {
         let metadata = fs::metadata(path).ok()?;
         Some((metadata.modified().ok()?, metadata.len()))
@@ -154,23 +154,23 @@ fn stamp(paths: &[PathBuf]) -> Stamp {
 type Build<C> = Box<dyn Fn() -> Result<C, TlsError> + Send + Sync>;
 
 /// A configuration that is reloaded when its files change.
-struct Followed<C> {
+struct ReloadedConfig<C> {
     paths: Vec<PathBuf>,
-    state: Mutex<(Stamp, Arc<C>)>,
+    state: Mutex<(FileStamps, Arc<C>)>,
     build: Build<C>,
 }
 
-impl<C> fmt::Debug for Followed<C> {
+impl<C> fmt::Debug for ReloadedConfig<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Followed").field(&self.paths).finish()
     }
 }
 
-impl<C> Followed<C> {
+impl<C> ReloadedConfig<C> {
     fn new(paths: Vec<PathBuf>, build: Build<C>) -> Result<Self, TlsError> {
         let stamp = stamp(&paths);
         let config = Arc::new(build()?);
-        Ok(Followed {
+        Ok(ReloadedConfig {
             paths,
             state: Mutex::new((stamp, config)),
             build,
@@ -225,14 +225,14 @@ pub struct ServerTls(ServerSource);
 
 #[derive(Debug)]
 enum ServerSource {
-    Files(Followed<ServerConfig>),
+    Files(ReloadedConfig<ServerConfig>),
     Issued(Mutex<Arc<ServerConfig>>),
 }
 
 impl ServerTls {
     /// Reads the files of mutual TLS for the first time.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
-        let build = Followed::new(files.paths(), Box::new(move || files.server()))?;
+        let build = ReloadedConfig::new(files.paths(), Box::new(move || files.server()))?;
         Ok(ServerTls(ServerSource::Files(build)))
     }
 
@@ -261,12 +261,12 @@ impl ServerTls {
 
 /// The proxy's side of TLS.
 #[derive(Debug)]
-pub struct ClientTls(Followed<ClientConfig>);
+pub struct ClientTls(ReloadedConfig<ClientConfig>);
 
 impl ClientTls {
     /// Reads the files of mutual TLS for the first time.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
-        let build = Followed::new(files.paths(), Box::new(move || files.client()))?;
+        let build = ReloadedConfig::new(files.paths(), Box::new(move || files.client()))?;
         Ok(ClientTls(build))
     }
 
@@ -274,7 +274,7 @@ impl ClientTls {
     pub fn anonymous(authorities: PathBuf) -> Result<Self, TlsError> {
         let paths = vec![authorities.clone()];
         let build = Box::new(move || anonymous_client(&authorities));
-        Ok(ClientTls(Followed::new(paths, build)?))
+        Ok(ClientTls(ReloadedConfig::new(paths, build)?))
     }
 
     pub(crate) fn connector(&self) -> tokio_rustls::TlsConnector {

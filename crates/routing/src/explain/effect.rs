@@ -100,9 +100,9 @@ pub(crate) fn changes(forward: &Forward<'_>) -> ExplainedResponse {
             names.push(name);
         }
     }
-    let mut fields: Vec<Change<'_>> = names
+    let mut fields: Vec<ResponseField<'_>> = names
         .iter()
-        .map(|name| Change { name, value: None })
+        .map(|name| ResponseField { name, value: None })
         .collect();
     forward.edit_response(&mut fields);
     let mut response = ExplainedResponse::default();
@@ -121,19 +121,19 @@ pub(crate) fn changes(forward: &Forward<'_>) -> ExplainedResponse {
 }
 
 /// A header field of a response: `value` is `None` if it is the backend's.
-struct Change<'e> {
+struct ResponseField<'e> {
     name: &'e str,
     value: Option<&'e str>,
 }
 
-impl<'e> From<(&'e str, &'e str)> for Change<'e> {
+impl<'e> From<(&'e str, &'e str)> for ResponseField<'e> {
     fn from((name, value): (&'e str, &'e str)) -> Self {
         let value = Some(value);
-        Change { name, value }
+        ResponseField { name, value }
     }
 }
 
-impl Field for Change<'_> {
+impl Field for ResponseField<'_> {
     fn name(&self) -> &[u8] {
         self.name.as_bytes()
     }

@@ -19,7 +19,7 @@ use crate::xds::discovery::{self, DeltaDiscoveryResponse};
 
 /// The version of a resource received last.
 #[derive(Clone, Debug)]
-struct Held {
+struct ReceivedResource {
     version: Arc<str>,
     /// `None` for a type that this version does not know.
     resource: Option<Resource>,
@@ -29,7 +29,7 @@ struct Held {
 #[derive(Clone, Debug, Default)]
 pub struct Replica {
     /// Shares structure with copies: one is made whenever the configuration is stored.
-    held: SharedMap<Arc<str>, Held>,
+    received: SharedMap<Arc<str>, ReceivedResource>,
     digest: Digest,
     /// Names whose resource has changed since the last commit.
     staged: BTreeSet<Arc<str>>,
@@ -73,19 +73,20 @@ impl Replica {
         }
         let version: Arc<str> = message.version.into();
         self.digest.add(Fingerprint::new(&name, &version));
-        let held = Held { version, resource };
-        if let Some(old) = self.held.insert(name.clone(), held) {
+        let received = ReceivedResource { version, resource };
+        if let Some(old) = self.received.insert(name.clone(), received) {
             self.digest.remove(Fingerprint::new(&name, &old.version));
         }
     }
 
     fn receive_removal(&mut self, name: &str) {
         self.rejected.remove(name);
-        let Some((name, held)) = self.held.remove_with_key(name) else {
+        let Some((name, received)) = self.received.remove_with_key(name) else {
             return;
         };
-        self.digest.remove(Fingerprint::new(&name, &held.version));
-        if let Some(resource) = held.resource {
+        self.digest
+            .remove(Fingerprint::new(&name, &received.version));
+        if let Some(resource) = received.resource {
             self.staged.remove(&name);
             self.removed.insert(name, resource);
             self.has_new_removals = true;
@@ -96,7 +97,7 @@ impl Replica {
     pub fn commit(&mut self) -> Delta {
         let mut delta = Delta::default();
         for name in std::mem::take(&mut self.staged) {
-            if let Some(Held { resource, .. }) = self.held.get(&name)
+            if let Some(ReceivedResource { resource, .. }) = self.received.get(&name)
                 && let Some(resource) = resource.clone()
             {
                 resource.record(&mut delta);
@@ -117,7 +118,7 @@ impl Replica {
     /// Names of removed resources that versions in effect reference, because newer versions of these were rejected.
     fn retained(&self) -> HashSet<String> {
         let rejected = self.rejected.keys();
-        let old = rejected.filter_map(|name| self.held.get(name)?.resource.as_ref());
+        let old = rejected.filter_map(|name| self.received.get(name)?.resource.as_ref());
         let mut open: Vec<&Resource> = old.collect();
         let mut retained = HashSet::new();
         while let Some(resource) = open.pop() {
@@ -139,12 +140,12 @@ impl Replica {
 
     /// Number of resources.
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.received.len()
     }
 
     /// Returns whether nothing was received.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.received.is_empty()
     }
 
     /// Returns a summary of the received resources.
@@ -154,11 +155,12 @@ impl Replica {
 
     /// Versions of the resources in some buckets.
     pub fn versions(&self, buckets: &[u32]) -> Vec<(String, String)> {
-        let held = self.held.iter().filter(|(name, held)| {
-            let bucket = Fingerprint::new(name, &held.version).bucket();
+        let received = self.received.iter().filter(|(name, received)| {
+            let bucket = Fingerprint::new(name, &received.version).bucket();
             buckets.contains(&bucket.into())
         });
-        held.map(|(name, held)| (name.to_string(), held.version.to_string()))
+        received
+            .map(|(name, received)| (name.to_string(), received.version.to_string()))
             .collect()
     }
 
@@ -173,14 +175,14 @@ impl Replica {
         let mut chunks = Vec::new();
         let mut chunk = DeltaDiscoveryResponse::default();
         let mut size = 0;
-        let held = self.held.iter().filter_map(|(name, held)| {
-            let resource = held.resource.as_ref()?;
-            Some((name, &*held.version, resource))
+        let received = self.received.iter().filter_map(|(name, received)| {
+            let resource = received.resource.as_ref()?;
+            Some((name, &*received.version, resource))
         });
         // Resources that retained versions reference. The control plane will report that they were removed.
         let removed = self.removed.iter();
         let removed = removed.map(|(name, resource)| (name, "", resource));
-        for (name, version, resource) in held.chain(removed) {
+        for (name, version, resource) in received.chain(removed) {
             let kind = resource.id().resource_type();
             if !wanted(kind) {
                 continue;

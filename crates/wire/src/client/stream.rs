@@ -27,7 +27,7 @@ use crate::xds::google::rpc;
 const ACKNOWLEDGE_BYTES: usize = 256 * 1024;
 
 /// Maximum number of resources listed in one request.
-const LISTED: usize = 5_000;
+const MAX_LISTED: usize = 5_000;
 
 /// `INVALID_ARGUMENT` of gRPC.
 const INVALID_ARGUMENT: i32 = 3;
@@ -243,7 +243,7 @@ impl Client {
             initial_resource_versions: versions,
             ..DeltaDiscoveryRequest::default()
         };
-        for chunk in self.replica.versions(buckets).chunks(LISTED) {
+        for chunk in self.replica.versions(buckets).chunks(MAX_LISTED) {
             let versions = chunk.iter().cloned().collect();
             send(requests, request(versions)).await?;
         }

@@ -148,7 +148,7 @@ impl ResourceScope {
             return;
         }
         if member.position == 0 {
-            slots.hold(id);
+            slots.add_reference(id);
         }
         slots[id].scopes.push(me);
         for reference in slots[id].references.clone().into_iter() {

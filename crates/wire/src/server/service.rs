@@ -34,7 +34,7 @@ use crate::xds::discovery::DeltaDiscoveryRequest;
 pub struct Server {
     /// Random name that distinguishes this process from others and from its previous runs.
     instance: String,
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
     reports: Mutex<Aggregate>,
     /// Position of the last change.
     changed: watch::Sender<u64>,
@@ -51,7 +51,7 @@ pub struct Server {
 
 /// State of all streams.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ServerState {
     pub store: Store,
     pub proxies: Proxies,
 }
@@ -84,7 +84,7 @@ impl Server {
         &self.instance
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -179,7 +179,7 @@ impl Server {
         let mut cursor = None;
         loop {
             let mut state = self.state();
-            let State { store, proxies } = &mut *state;
+            let ServerState { store, proxies } = &mut *state;
             let context = (&*proxies, Instant::now(), unix);
             store.examine(scan, &mut cursor, context, &mut found);
             if cursor.is_none() {
@@ -213,7 +213,7 @@ impl Server {
         let now = Instant::now();
         let mut all: Vec<ProxyStatus> = {
             let state = self.state();
-            let State { store, proxies } = &*state;
+            let ServerState { store, proxies } = &*state;
             let connected = proxies.connected().iter();
             connected
                 .map(|(id, proxy)| ProxyStatus::new(proxies, store, *id, proxy, now))

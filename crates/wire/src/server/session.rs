@@ -14,7 +14,7 @@ use tonic::{Status, Streaming};
 use super::peer::{Peer, Recheck, Refusal};
 use super::proxies::Connected;
 use super::selector::Subscription;
-use super::service::{Server, State};
+use super::service::{Server, ServerState};
 use super::store::{Batch, ProxyId, Resume};
 use crate::resource::ResourceType;
 use crate::xds::core::ControlPlane;
@@ -155,7 +155,7 @@ pub async fn run(
     let mut permission_changed = pin!(permission.changed());
     let (mut changed, mut closing) = (server.changes(), server.closing());
     loop {
-        session.send_news().await?;
+        session.send_changes().await?;
         let revoked = tokio::select! {
             request = requests.message() => match request? {
                 Some(request) => {
@@ -173,7 +173,7 @@ pub async fn run(
         };
         if let Some(status) = revoked {
             // The permission may have ended because a Gateway was removed. Its removal has to be sent first.
-            session.send_news().await?;
+            session.send_changes().await?;
             return Err(session.revoke(status));
         }
     }
@@ -327,7 +327,7 @@ impl<'s> Session<'s> {
     }
 
     /// Sends changes while the amount of unacknowledged bytes is below the limit.
-    async fn send_news(&mut self) -> Result<(), Status> {
+    async fn send_changes(&mut self) -> Result<(), Status> {
         loop {
             let open: usize = self.unacknowledged.iter().map(|sent| sent.bytes).sum();
             if open >= WINDOW {
@@ -335,7 +335,7 @@ impl<'s> Session<'s> {
             }
             let batch = {
                 let mut state = self.server.state();
-                if !state.store.has_news(self.id) {
+                if !state.store.has_changes(self.id) {
                     return Ok(());
                 }
                 let batch = state.store.next_batch(self.id, RESPONSE_BYTES);
@@ -442,7 +442,7 @@ impl<'s> Session<'s> {
         let rejected = rejections(&request);
         let now = Instant::now();
         let mut state = self.server.state();
-        let State { store, proxies } = &mut *state;
+        let ServerState { store, proxies } = &mut *state;
         let mut is_news = store.acknowledge(self.id, commit, now);
         if let Some(proxy) = proxies.get_mut(self.id)
             && proxy.rejected != rejected

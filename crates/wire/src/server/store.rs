@@ -39,7 +39,7 @@ pub(super) struct Slot {
     /// Routes and policies that it is a part of.
     owners: Box<[OwnerId]>,
     /// Number of logs, scopes and resources that need the slot, whether or not the resource exists.
-    holds: u32,
+    reference_count: u32,
 }
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl std::ops::IndexMut<SlotId> for Slots {
 }
 
 impl Slots {
-    /// Finds or creates the slot of a name, and holds it.
+    /// Finds or creates the slot of a name, and adds a reference to it.
     fn acquire(&mut self, name: &Arc<str>, kind: ResourceType) -> SlotId {
         let id = match self.names.get(name) {
             Some(id) => *id,
@@ -95,7 +95,7 @@ impl Slots {
                     parent: None,
                     scopes: Vec::new(),
                     owners: Box::default(),
-                    holds: 0,
+                    reference_count: 0,
                 };
                 let id = match self.free.pop() {
                     Some(id) => {
@@ -115,20 +115,20 @@ impl Slots {
                 id
             }
         };
-        self.hold(id);
+        self.add_reference(id);
         id
     }
 
-    /// Increments the slot's reference count.
-    pub fn hold(&mut self, id: SlotId) {
-        self[id].holds += 1;
+    /// Increments the reference count of a slot.
+    pub fn add_reference(&mut self, id: SlotId) {
+        self[id].reference_count += 1;
     }
 
     /// Decrements the slot's reference count and frees an unused slot.
     pub fn release(&mut self, id: SlotId) {
         let slot = &mut self[id];
-        slot.holds -= 1;
-        if slot.holds == 0 {
+        slot.reference_count -= 1;
+        if slot.reference_count == 0 {
             let name = std::mem::replace(&mut slot.name, "".into());
             self.names.remove(&name);
             self.free.push(id);
@@ -287,7 +287,7 @@ impl Store {
         self.log.record(id, position, self.position, false);
         self.slots[id].position = self.position;
         if position == 0 {
-            self.slots.hold(id);
+            self.slots.add_reference(id);
         }
         for me in self.slots[id].scopes.clone() {
             if let Some(scope) = self.scopes.get_mut(&me) {
@@ -676,7 +676,7 @@ impl Store {
     }
 
     /// Returns whether there is something to send to a proxy.
-    pub fn has_news(&self, proxy: ProxyId) -> bool {
+    pub fn has_changes(&self, proxy: ProxyId) -> bool {
         self.proxies.get(&proxy).is_some_and(|progress| {
             let (log, _) = self.log(progress.log);
             progress.is_dirty || !progress.backlog.is_empty() || log.changed > progress.position

@@ -166,7 +166,7 @@ impl Receiver {
 
     fn receive_all(&mut self, store: &mut Store) -> usize {
         let mut number = 0;
-        while store.has_news(self.id) {
+        while store.has_changes(self.id) {
             number += self.receive(store, 64).1;
         }
         number
@@ -418,7 +418,7 @@ fn a_changed_rule_is_one_message_and_pending_changes_are_coalesced() {
             (true, 1),
             "only the latest version is sent"
         );
-        assert!(!store.has_news(proxy.id));
+        assert!(!store.has_changes(proxy.id));
     }
 }
 

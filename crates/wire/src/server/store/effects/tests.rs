@@ -140,7 +140,7 @@ impl Plane {
 
     /// A proxy acknowledges everything.
     fn acknowledge(&mut self, proxy: ProxyId) {
-        while self.store.has_news(proxy) {
+        while self.store.has_changes(proxy) {
             let batch = self.store.next_batch(proxy, 10_000).expect("a batch");
             if let Some(commit) = batch.commit {
                 self.store.acknowledge(proxy, commit, Instant::now());
