@@ -31,14 +31,14 @@ const REMOVAL_GRACE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Api {
     /// Each kind with its resource, in the newest version that both sides support.
-    pub resources: BTreeMap<Kind, Resource>,
+    pub resources: BTreeMap<Kind, ServedResource>,
     /// Release of the Gateway API that the CustomResourceDefinitions are from, such as `v1.7.0`.
     pub bundle_version: Option<String>,
 }
 
 /// A kind as it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resource {
+pub struct ServedResource {
     /// Group, version and plural.
     pub api: ApiResource,
     /// The status is a subresource.
@@ -62,7 +62,7 @@ impl Api {
 }
 
 /// Discovers what is served once.
-pub async fn discover(client: &Client) -> kube::Result<BTreeMap<Kind, Resource>> {
+pub async fn discover(client: &Client) -> kube::Result<BTreeMap<Kind, ServedResource>> {
     let (core, groups) = futures::future::try_join(
         client.list_core_api_versions_aggregated(),
         client.list_api_groups_aggregated(),
@@ -76,7 +76,7 @@ pub async fn discover(client: &Client) -> kube::Result<BTreeMap<Kind, Resource>>
 }
 
 /// Finds the newest version of a kind that both sides support.
-fn find(kind: Kind, groups: &[APIGroupDiscovery]) -> Option<Resource> {
+fn find(kind: Kind, groups: &[APIGroupDiscovery]) -> Option<ServedResource> {
     let name = |group: &APIGroupDiscovery| group.metadata.clone()?.name;
     let group = groups
         .iter()
@@ -91,7 +91,7 @@ fn find(kind: Kind, groups: &[APIGroupDiscovery]) -> Option<Resource> {
     })
 }
 
-fn resource(kind: Kind, version: &str, served: &APIVersionDiscovery) -> Option<Resource> {
+fn resource(kind: Kind, version: &str, served: &APIVersionDiscovery) -> Option<ServedResource> {
     let mut resources = served.resources.iter();
     let resource = resources.find(|resource| {
         let served = resource.response_kind.as_ref();
@@ -99,7 +99,7 @@ fn resource(kind: Kind, version: &str, served: &APIVersionDiscovery) -> Option<R
     })?;
     let gvk = GroupVersionKind::gvk(kind.group(), version, kind.name());
     let mut subresources = resource.subresources.iter();
-    Some(Resource {
+    Some(ServedResource {
         api: ApiResource::from_gvk_with_plural(&gvk, resource.resource.as_deref()?),
         has_status: subresources.any(|one| one.subresource.as_deref() == Some("status")),
     })
@@ -153,7 +153,7 @@ pub async fn follow(client: Client, api: watch::Sender<Api>) {
     }
 }
 
-fn log_difference(api: &Api, resources: &BTreeMap<Kind, Resource>) {
+fn log_difference(api: &Api, resources: &BTreeMap<Kind, ServedResource>) {
     for (kind, resource) in resources {
         if api.resources.get(kind) != Some(resource) {
             tracing::info!(

@@ -26,7 +26,7 @@ impl RawObject {
     /// Time of the change of a Pod or Service that an EndpointSlice follows, which the EndpointSlice controller records.
     pub fn endpoints_changed_at(&self) -> Option<Timestamp> {
         #[derive(Deserialize)]
-        struct Head<'j> {
+        struct ObjectHead<'j> {
             #[serde(borrow)]
             metadata: Metadata<'j>,
         }
@@ -35,7 +35,7 @@ impl RawObject {
             #[serde(borrow)]
             annotations: HashMap<Cow<'j, str>, Cow<'j, str>>,
         }
-        let head: Head<'_> = serde_json::from_str(self.json()).ok()?;
+        let head: ObjectHead<'_> = serde_json::from_str(self.json()).ok()?;
         head.metadata.annotations.get(LAST_CHANGE)?.parse().ok()
     }
 
@@ -48,7 +48,7 @@ impl RawObject {
 impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         #[derive(Default, Deserialize)]
-        struct Head {
+        struct ObjectHead {
             metadata: Metadata,
         }
         #[derive(Default, Deserialize)]
@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for RawObject {
             uid: Option<String>,
         }
         let json = Box::<RawValue>::deserialize(d)?;
-        let Head { metadata } = serde_json::from_str(json.get()).unwrap_or_default();
+        let ObjectHead { metadata } = serde_json::from_str(json.get()).unwrap_or_default();
         let metadata = ObjectMeta {
             name: metadata.name,
             namespace: metadata.namespace,

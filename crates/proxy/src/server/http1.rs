@@ -225,7 +225,7 @@ async fn busy(
 ) -> BusyOutcome {
     let limits = connection.worker.limits();
     let mut first = frequency == RequestFrequency::First;
-    let mut requests = Requests {
+    let mut requests = BusyState {
         reader: RequestReader::new(limits.for_requests()),
         head: Vec::new(),
         out: Vec::new(),
@@ -267,8 +267,8 @@ async fn busy(
     }
 }
 
-/// The requests of a busy connection.
-struct Requests {
+/// State of a busy connection.
+struct BusyState {
     reader: RequestReader,
     /// The bytes of the current head.
     head: Vec<u8>,
@@ -288,7 +288,7 @@ enum NextHead {
     Rejected(LocalReply),
 }
 
-impl Requests {
+impl BusyState {
     /// Reads a request's head, whose first bytes are in the buffer.
     async fn next(
         &mut self,

@@ -65,7 +65,7 @@ impl From<Status> for StreamError {
     }
 }
 
-type Requests = mpsc::Sender<DeltaDiscoveryRequest>;
+type RequestSender = mpsc::Sender<DeltaDiscoveryRequest>;
 
 impl Client {
     /// Follows a control plane until the connection ends.
@@ -202,7 +202,7 @@ impl Client {
         &mut self,
         url: &ControlPlaneUrl,
         response: DeltaDiscoveryResponse,
-        requests: &Requests,
+        requests: &RequestSender,
     ) -> Result<(), StreamError> {
         let nonce = response.nonce;
         let resource = response.resources.into_iter().next();
@@ -235,7 +235,7 @@ impl Client {
         &self,
         buckets: &[u32],
         nonce: &str,
-        requests: &Requests,
+        requests: &RequestSender,
     ) -> Result<(), StreamError> {
         let request = |versions: HashMap<String, String>| DeltaDiscoveryRequest {
             type_url: SNAPSHOT_URL.to_owned(),
@@ -293,7 +293,7 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-async fn send(requests: &Requests, request: DeltaDiscoveryRequest) -> Result<(), StreamError> {
+async fn send(requests: &RequestSender, request: DeltaDiscoveryRequest) -> Result<(), StreamError> {
     let sent = requests.send(request).await;
     sent.map_err(|_| StreamError::Closed)
 }

@@ -43,10 +43,10 @@ pub enum AuthorizationError {
 #[derive(Debug)]
 pub struct Authorization {
     path: PathBuf,
-    state: Mutex<(FileStamp, Rules)>,
+    state: Mutex<(ModificationStamp, Rules)>,
 }
 
-type FileStamp = Option<(SystemTime, u64)>;
+type ModificationStamp = Option<(SystemTime, u64)>;
 
 impl Authorization {
     /// Reads the file for the first time.
@@ -85,7 +85,7 @@ impl Authorization {
     }
 }
 
-fn stamp(path: &PathBuf) -> FileStamp {
+fn stamp(path: &PathBuf) -> ModificationStamp {
     let metadata = fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }

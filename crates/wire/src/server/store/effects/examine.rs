@@ -36,9 +36,9 @@ struct Examination<'p> {
     /// Followers of a log with their acknowledgements, lowest first.
     by_log: HashMap<LogId, Vec<Follower>>,
     /// Rejections of each resource.
-    rejections: HashMap<SlotId, Vec<Rejection>>,
+    rejections: HashMap<SlotId, Vec<ProxyRejection>>,
     /// Rejections that name no resource.
-    unnamed: Vec<Rejection>,
+    unnamed: Vec<ProxyRejection>,
 }
 
 /// A proxy that follows a log. The order is that of acknowledgements.
@@ -49,7 +49,7 @@ struct Follower {
 }
 
 #[derive(Clone, Debug)]
-struct Rejection {
+struct ProxyRejection {
     log: LogId,
     proxy: Arc<str>,
     resource: Arc<str>,
@@ -108,14 +108,14 @@ impl Store {
     }
 
     fn examination<'p>(&self, proxies: &'p Proxies, now: Instant, unix: i64) -> Examination<'p> {
-        let mut rejections: HashMap<SlotId, Vec<Rejection>> = HashMap::new();
+        let mut rejections: HashMap<SlotId, Vec<ProxyRejection>> = HashMap::new();
         let mut unnamed = Vec::new();
         for (id, proxy) in proxies.connected() {
             let Some(progress) = self.proxies.get(id) else {
                 continue;
             };
             for (resource, why) in &proxy.rejected {
-                let rejection = Rejection {
+                let rejection = ProxyRejection {
                     log: progress.log,
                     proxy: proxy.name.as_str().into(),
                     resource: resource.as_str().into(),
@@ -429,7 +429,7 @@ fn list_rejections(
             shortfall.has_more_rejections = true;
             return;
         }
-        let Rejection {
+        let ProxyRejection {
             proxy,
             resource,
             why,
