@@ -41,7 +41,7 @@ impl fmt::Display for Severity {
 }
 
 impl Finding {
-    /// Formats field and message as one line, whatever the values are that they repeat.
+    /// Formats field and message as one line, regardless of the values in them.
     pub fn text(&self) -> String {
         let message = single_line(&self.message);
         match self.field.as_str() {

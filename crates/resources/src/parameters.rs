@@ -1,6 +1,5 @@
-//! Pointsman's GatewayParameters: how the proxies of a Gateway run on Kubernetes, and how they are reached.
-//!
-//! A GatewayClass and a Gateway may each name one. Both are merged as JSON before they are deserialized, so that no field can be forgotten.
+//! Pointsman's GatewayParameters, which configure the proxies of a Gateway on Kubernetes and the Service in front of them.
+//! A GatewayClass and a Gateway may each reference one. The two are merged as JSON before they are deserialized, so that the merge covers every field.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +97,7 @@ pub enum GatewayServiceType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodParameters {
-    /// Image in place of the one that the installation names.
+    /// Image that replaces the one of the installation.
     pub image: Option<String>,
     /// `imagePullPolicy` of the proxies.
     pub image_pull_policy: Option<String>,
@@ -108,7 +107,7 @@ pub struct PodParameters {
     pub resources: Option<Value>,
     /// Labels of nodes that proxies may run on.
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Attraction and repulsion of nodes and Pods.
+    /// Affinity to nodes and Pods.
     pub affinity: Option<Value>,
     /// Taints of nodes that proxies tolerate.
     pub tolerations: Option<Vec<Value>>,
@@ -172,7 +171,7 @@ pub enum ParametersError {
     Requires {
         /// Path of the field.
         field: &'static str,
-        /// Field and value that it has an effect with.
+        /// Field and value with which it has an effect.
         requirement: &'static str,
     },
     /// A field has the wrong type.
@@ -182,8 +181,7 @@ pub enum ParametersError {
 
 impl GatewayParametersSpec {
     /// Merges the parameters of a class with those of a Gateway, which take precedence field by field; lists are replaced as a whole.
-    ///
-    /// A Gateway that chooses another workload, scaling or type of Service does without what the class sets for its own choice.
+    /// If a Gateway chooses another workload, scaling or type of Service, settings of the class that apply only to the class's choice are dropped.
     pub fn merge(
         class: Option<&GatewayParameters>,
         gateway: Option<&GatewayParameters>,
@@ -247,7 +245,7 @@ impl GatewayParametersSpec {
     }
 }
 
-/// Removes settings of a class that belong to a choice which the Gateway makes otherwise.
+/// Removes settings of a class that apply only to an alternative which the Gateway has not chosen.
 fn drop_alternatives(class: &mut Value, gateway: &Value) {
     let mut remove = |path: &str, field: &str| {
         if let Some(Value::Object(map)) = class.pointer_mut(path) {
@@ -276,7 +274,7 @@ fn drop_alternatives(class: &mut Value, gateway: &Value) {
 enum Nulls {
     /// It removes the field.
     Remove,
-    /// It stays, because the result is a patch too.
+    /// It is kept, because the result is also a patch.
     Keep,
 }
 

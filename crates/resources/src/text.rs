@@ -1,4 +1,4 @@
-//! Text of untrusted authors in messages: it stays on its line and means nothing to a terminal.
+//! Untrusted text in messages: it can't break out of its line or control a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -35,8 +35,8 @@ pub fn push_escaped(text: &mut String, letter: char) {
     };
 }
 
-/// Deserializes the name in a reference. The API server accepts any text there, and messages and suggested manifests repeat it. No object has a name with control
-/// characters, so the reference is as unresolved without them.
+/// Deserializes the name in a reference. The API server accepts any text there, and messages and suggested manifests repeat it. No object has a name with
+/// control characters, so removing them does not make the reference resolve.
 pub(crate) fn reference_name<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
     let name = String::deserialize(d)?;
     Ok(match name.contains(is_control) {

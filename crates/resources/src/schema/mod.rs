@@ -36,14 +36,14 @@ pub(crate) struct Schema {
     pub(crate) shape: Shape,
     pub(crate) default: Option<Json>,
     pub(crate) rules: Vec<ValidationRule>,
-    /// Replaces the standard message for a missing or out-of-range value, where Kuma has a message of its own.
+    /// Replaces the standard message for a missing or out-of-range value, if Kuma has its own message.
     pub(crate) message: Option<&'static str>,
     /// Fields that belong elsewhere, and the error messages for them.
     pub(crate) misplaced: Vec<(&'static str, &'static str)>,
 }
 
-/// A constraint beyond type and limits. It runs only if the value has the right type. Parts that are missing or have the wrong type must be
-/// tolerated, because they are reported separately.
+/// A constraint beyond type and limits. It runs only if the value has the right type. It must tolerate parts that are missing or have the wrong type, because
+/// those are reported separately.
 pub(crate) type ValidationRule = Box<dyn Fn(&Node, &mut Findings<'_>) + Send + Sync>;
 
 /// The type of a value, with its limits.
