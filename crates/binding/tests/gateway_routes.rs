@@ -210,7 +210,7 @@ fn hostnames_must_intersect() {
 }
 
 #[test]
-fn unresolved_backend_refs_name_what_is_missing() {
+fn unresolved_backend_refs_name_the_missing_object() {
     for (backend, reason, words) in [
         ("{name: web, port: 80}", "ResolvedRefs", ""),
         (

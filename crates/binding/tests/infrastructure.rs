@@ -77,7 +77,7 @@ fn addresses(bound: &Bound) -> Vec<String> {
 }
 
 #[test]
-fn objects_have_the_ports_of_all_listeners_and_the_metadata_that_the_gateway_asks_for() {
+fn objects_have_the_ports_of_all_listeners_and_the_metadata_of_the_gateways_infrastructure() {
     let infrastructure =
         "infrastructure: {labels: {a: b}, annotations: {c: d}}, addresses: [{value: 192.0.2.1}], ";
     let (mut bound, delta) = generating(&(class("") + &gateway(infrastructure) + &set()));
@@ -173,7 +173,7 @@ fn a_requested_address_that_the_service_does_not_get_is_named() {
 }
 
 #[test]
-fn what_proxies_report_of_listeners_counts_and_what_they_report_of_addresses_does_not() {
+fn reports_of_proxies_about_listeners_count_and_those_about_addresses_do_not() {
     let (mut bound, _) = generating(&(class("") + &gateway("")));
     observe(&mut bound, ready(&["192.0.2.1"]));
     let id = bound.frontends.keys().next().expect("a listener").clone();

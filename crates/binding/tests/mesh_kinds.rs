@@ -43,7 +43,7 @@ fn web(routes: &str) -> Bound {
 // "The rejected routes should be ignored and have the RouteConditionAccepted status set to the (new) reason RouteReasonConflicted."
 // DESIGN: Accepted=False, reason `Conflicted`, and the message names the winner.
 #[test]
-fn the_more_specific_kind_wins_whatever_its_age() {
+fn the_more_specific_kind_wins_regardless_of_its_age() {
     let order = ["GRPCRoute", "HTTPRoute", "TLSRoute", "TCPRoute"];
     for (at, winner) in order.iter().enumerate() {
         for loser in &order[at + 1..] {

@@ -123,7 +123,7 @@ fn an_unusable_address_is_named() {
 }
 
 #[test]
-fn a_hostname_among_the_addresses_is_named_beside_what_the_outside_says() {
+fn a_hostname_among_the_addresses_is_reported_together_with_the_observation() {
     let mut bound =
         gateway("addresses: [{type: Hostname, value: bogus.example}, {value: 127.0.0.9}], ");
     observe(&mut bound, at("127.0.0.9"));

@@ -143,7 +143,7 @@ fn a_status_is_passed_on_once_the_effect_of_a_change_is_known() {
 }
 
 #[test]
-fn what_is_known_of_an_object_stays_while_proxies_are_expected_back() {
+fn the_effect_of_a_route_stays_while_proxies_are_expected_to_reconnect() {
     let mut harness = Harness::new();
     harness.apply(&manifests("/a"), Effect::InEffect);
     harness.writes();

@@ -162,7 +162,7 @@ async fn a_gateway_gets_its_objects_and_they_are_repaired() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a cluster"]
-async fn what_parameters_do_not_ask_for_any_more_is_removed() {
+async fn objects_that_parameters_no_longer_request_are_removed() {
     let cluster = Cluster::new("scaling").await;
     let _controller = start(&cluster).await;
     let parameters = async |spec: Value| {
@@ -206,7 +206,7 @@ async fn what_parameters_do_not_ask_for_any_more_is_removed() {
 // "never touches an object that it does not own"
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a cluster"]
-async fn a_service_of_somebody_else_is_reported_and_stays_as_it_is() {
+async fn a_service_of_another_owner_is_reported_and_not_changed() {
     let cluster = Cluster::new("foreign").await;
     let name = name_of(&cluster, "edge");
     let foreign = json!({"spec": {"ports": [{"port": 1234}], "selector": {"app": "other"}}});

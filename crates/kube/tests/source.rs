@@ -39,7 +39,7 @@ async fn objects_are_known_from_their_creation_to_their_deletion() {
 // "An object that cannot be deserialized is reported on its own and stalls nothing." "Missing CRDs are … picked up when they appear."
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a cluster"]
-async fn kinds_come_and_go_and_an_invalid_object_affects_no_other() {
+async fn kinds_appear_and_disappear_and_an_invalid_object_affects_no_other() {
     let cluster = Cluster::new("kinds").await;
     let controller = cluster.controller().await;
     eventually("everything is listed", async || {
@@ -133,7 +133,7 @@ async fn a_lost_connection_loses_no_state_and_writes_nothing() {
 // "watched namespaces (`--watch-namespace`, with namespaced Roles instead of ClusterRoles) are settings"
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a cluster"]
-async fn a_role_in_a_namespace_is_permission_enough_to_serve_it() {
+async fn a_role_in_a_namespace_is_sufficient_to_serve_it() {
     let (cluster, other) = (Cluster::new("role").await, Cluster::new("foreign").await);
     let rules = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "patch"]}]});
     cluster.apply("Role", "pointsman", rules).await;

@@ -167,7 +167,7 @@ fn unassigned_values_of_version_2_are_malformed() {
 }
 
 #[test]
-fn anything_else_is_missing_a_header() {
+fn other_bytes_are_a_missing_header() {
     for bytes in [
         &b"GET / HTTP/1.1\r\n"[..],
         b"PRI * HTTP/2.0\r\n",

@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn what_filters_set_or_remove_is_so_for_a_cgi_program(
+    fn headers_that_filters_set_or_remove_can_not_be_spoofed_to_a_cgi_program(
         edits in vec(an_edit(), 0..5),
         names in vec(a_name(), 0..10),
     ) {

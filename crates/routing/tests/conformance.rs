@@ -301,7 +301,7 @@ fn gateway_http_listener_isolation() {
 
 /// The six Gateways of HTTPRouteMultipleRoutesAttachmentSameHostnameIntersection: a listener, an older and a newer route.
 #[test]
-fn routes_with_the_same_hostname_intersection_are_told_apart_by_their_own_hostnames() {
+fn routes_with_the_same_hostname_intersection_are_distinguished_by_their_own_hostnames() {
     let cases = [
         ("abc.example.com", "*.example.com", "abc.example.com"),
         ("*.example.com", "*.com", "*.example.com"),
@@ -418,7 +418,7 @@ fn stream_to(table: &FrontendTable, sni: Option<&str>) -> String {
 }
 
 #[test]
-fn tls_goes_by_listener_then_by_the_most_specific_sni_then_by_age() {
+fn tls_is_routed_by_listener_then_most_specific_sni_then_age() {
     let passthrough = Protocol::Tls(TlsModeKey::Passthrough);
     let tables = tables([
         added(
@@ -452,7 +452,7 @@ fn tls_goes_by_listener_then_by_the_most_specific_sni_then_by_age() {
 
 /// "TLSRoutes are matched by SNI first; the TCPRoute takes the rest."
 #[test]
-fn a_tcp_route_takes_the_connections_that_tls_routes_leave() {
+fn a_tcp_route_gets_the_connections_that_no_tls_route_matches() {
     let terminated = Protocol::Tls(TlsModeKey::Terminate);
     let tcp = || stream_route("tcp", 1, &[], Kind::TCPRoute);
     let named = stream_route("named", 2, &["*.example.com"], Kind::TLSRoute);
@@ -500,7 +500,7 @@ fn tcp_and_udp_go_to_the_oldest_routes_first_rule_and_may_share_a_port_number() 
 }
 
 #[test]
-fn a_namespaces_own_table_governs_its_calls_and_everyones_the_rest() {
+fn the_table_of_a_namespace_applies_to_its_calls_and_that_of_all_clients_to_the_rest() {
     let scope = |namespace: &str| Scope::Namespace(namespace.into());
     let one = |name: &str| vec![route(name, 1, &[], vec![rule(vec![prefix("/")], name)])];
     let mut tables = tables([
@@ -535,7 +535,7 @@ fn a_namespaces_own_table_governs_its_calls_and_everyones_the_rest() {
 
 /// "Kuma policy, consumer route and producer route for the same traffic: in this order".
 #[test]
-fn policies_for_a_pod_govern_its_calls_before_routes() {
+fn policies_for_a_pod_apply_to_its_calls_before_routes() {
     let one = |name: &str| vec![route(name, 1, &[], vec![rule(vec![prefix("/")], name)])];
     let consumers = mesh(80, Scope::Namespace("team".into()), Kind::HTTPRoute);
     let pod = |name: &str| ObjectKey::new(Kind::Pod, "team", name);

@@ -88,7 +88,7 @@ fn set(name: &str, value: &str) -> Arc<HeaderModifier> {
 
 // RFC 9110 §9.1: "The method token is case-sensitive".
 #[test]
-fn a_registered_method_in_another_case_is_400_whatever_the_rules() {
+fn a_registered_method_in_another_case_is_400_regardless_of_the_rules() {
     let tables = with_rules(vec![rule(vec![prefix("/").with_method("DELETE")], "v1")]);
     let query = |method: &str, to: &str| Query {
         method: method.into(),
@@ -218,7 +218,7 @@ fn a_forward_is_told_whole() {
 }
 
 #[test]
-fn every_candidate_says_the_first_criterion_that_it_lost_on() {
+fn every_candidate_has_the_first_criterion_that_it_lost_on() {
     let one = |name: &str, age, hosts: &[&str], matched| {
         route(name, age, hosts, vec![rule(vec![matched], "v1")])
     };
@@ -318,7 +318,7 @@ fn every_candidate_says_the_first_criterion_that_it_lost_on() {
 }
 
 #[test]
-fn what_the_winner_has_over_those_that_match_too_is_told() {
+fn the_advantage_of_the_winner_over_other_matches_is_explained() {
     let strong = || {
         prefix("/")
             .with_method("GET")
@@ -373,7 +373,7 @@ fn a_prefix_is_rewritten_and_the_query_kept() {
 }
 
 #[test]
-fn a_redirect_is_told_with_its_location() {
+fn a_redirect_is_explained_with_its_location() {
     let redirect = Filter::Redirect(Arc::new(RequestRedirect {
         scheme: Some("https".into()),
         hostname: None,
@@ -431,7 +431,7 @@ fn a_response_filter_edits_the_location_of_a_redirect() {
 }
 
 #[test]
-fn a_preflight_is_answered_and_a_simple_request_goes_on() {
+fn a_preflight_gets_a_reply_and_a_simple_request_is_forwarded() {
     let cors = Filter::Cors(Arc::new(Cors {
         allow_origins: vec!["https://a.com".into()],
         max_age: 5,
@@ -459,7 +459,7 @@ fn a_preflight_is_answered_and_a_simple_request_goes_on() {
 }
 
 #[test]
-fn what_pointsman_answers_itself_is_told_in_the_clients_protocol() {
+fn local_replies_are_explained_in_the_clients_protocol() {
     let mut broken = rule(vec![prefix("/broken")], "v1");
     let fault = Fault {
         status: 500,
@@ -512,7 +512,7 @@ fn what_pointsman_answers_itself_is_told_in_the_clients_protocol() {
 }
 
 #[test]
-fn a_stream_is_told_by_its_sni_and_cut_where_nothing_takes_it() {
+fn a_stream_is_routed_by_sni_and_reset_if_no_route_matches() {
     let mut by_sni = route("sni", 1, &["a.example.com"], vec![rule(vec![], "v1")]);
     Arc::make_mut(&mut by_sni.meta).id.route.kind = Kind::TLSRoute;
     let passthrough = Protocol::Tls(TlsModeKey::Passthrough);
@@ -622,7 +622,7 @@ fn a_listener_that_cannot_serve_is_not_replaced_by_the_catch_all() {
 }
 
 #[test]
-fn a_client_without_sni_is_asked_for_with_an_empty_one() {
+fn an_empty_sni_stands_for_a_client_without_sni() {
     let terminated = Protocol::Tls(TlsModeKey::Terminate);
     let tls = route("r", 1, &[], vec![rule(vec![], "v1")]);
     let tables = tables([
@@ -729,7 +729,7 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
 }
 
 #[test]
-fn a_route_that_lost_a_port_to_another_kind_lost_on_kind_though_it_governs_other_ports() {
+fn a_route_that_lost_a_port_to_another_kind_lost_on_kind_even_if_it_applies_to_other_ports() {
     let mut bytes = route("bytes", 1, &[], vec![rule(vec![], "v1")]);
     Arc::make_mut(&mut bytes.meta).id.route = ObjectKey::new(Kind::TCPRoute, "infra", "bytes");
     let web = route("web", 1, &[], vec![rule(vec![prefix("/")], "v1")]);
@@ -772,7 +772,7 @@ fn a_service_port_without_routes_is_its_own_backend() {
 }
 
 #[test]
-fn a_listener_that_is_asked_for_and_does_not_get_the_request_is_named() {
+fn a_requested_listener_that_does_not_get_the_request_is_named() {
     let one = |name, hostname| added(listener(name, 80, Protocol::Http, hostname), vec![]);
     let tables = tables([one("all", None), one("a", Some("a.com"))]);
     let why = |listener: &str, text: &str| {

@@ -96,7 +96,7 @@ fn an_expression_comes_after_prefixes_and_the_longer_one_first() {
 }
 
 #[test]
-fn behind_a_catch_all_no_expression_is_reached_and_that_is_told() {
+fn expressions_shadowed_by_a_catch_all_are_reported() {
     let tables = table(kuma(vec![regex("/a.*"), prefix("/")]));
     assert_eq!(takes(&tables, &get("h", "/a")), Some(1));
     let frontend = tables.frontends().next().expect("a frontend");
@@ -109,7 +109,7 @@ fn behind_a_catch_all_no_expression_is_reached_and_that_is_told() {
 }
 
 #[test]
-fn a_route_that_is_taken_away_takes_its_late_expressions_along() {
+fn removing_a_route_removes_its_late_expressions() {
     let mut tables = table(kuma(vec![regex("/a.*")]));
     let id = tables
         .frontends()

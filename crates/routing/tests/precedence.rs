@@ -43,7 +43,7 @@ fn a_longer_wildcard_wins_over_a_shorter_one() {
 }
 
 #[test]
-fn any_hostname_wins_over_none() {
+fn any_hostname_takes_precedence_over_no_hostname() {
     wins(
         (&["*.com"], prefix("/")),
         (&[], exact("/x")),
@@ -138,7 +138,7 @@ fn among_routes_of_one_age_the_first_by_namespace_and_name_wins() {
 }
 
 #[test]
-fn routes_of_two_kinds_and_one_name_are_told_apart() {
+fn routes_of_different_kinds_with_the_same_name_are_distinct() {
     let mut grpc = route("a", 1, &[], vec![rule(vec![prefix("/")], "grpc")]);
     Arc::make_mut(&mut grpc.meta).id.route.kind = Kind::GRPCRoute;
     let http_route = route("a", 1, &[], vec![rule(vec![prefix("/")], "http")]);
@@ -146,7 +146,7 @@ fn routes_of_two_kinds_and_one_name_are_told_apart() {
 }
 
 #[test]
-fn the_first_of_equal_rules_wins_whatever_the_order_of_its_headers() {
+fn the_first_of_equal_rules_wins_regardless_of_the_order_of_its_headers() {
     let routes = vec![route(
         "a",
         1,
@@ -191,7 +191,7 @@ fn the_first_of_a_rules_matches_is_reported() {
 }
 
 #[test]
-fn a_rule_that_cannot_be_served_wins_all_the_same() {
+fn a_rule_that_cannot_be_served_still_takes_precedence() {
     let mut broken = rule(vec![exact("/x")], "broken");
     broken.fault = Some(Fault {
         status: 500,
@@ -208,7 +208,7 @@ fn a_rule_that_cannot_be_served_wins_all_the_same() {
 }
 
 #[test]
-fn a_request_that_the_most_specific_hostname_has_no_rule_for_goes_on_to_the_next() {
+fn a_request_without_a_rule_under_the_most_specific_hostname_falls_back_to_the_next() {
     let table = http(vec![
         route(
             "exact",
@@ -242,7 +242,7 @@ fn a_request_that_the_most_specific_hostname_has_no_rule_for_goes_on_to_the_next
 }
 
 #[test]
-fn a_wildcard_takes_several_labels_but_never_its_own_domain() {
+fn a_wildcard_matches_several_labels_but_never_its_own_domain() {
     let table = http(vec![route(
         "a",
         1,
@@ -263,7 +263,7 @@ fn a_wildcard_takes_several_labels_but_never_its_own_domain() {
 }
 
 #[test]
-fn grpc_ranks_exact_services_and_methods_before_expressions_before_none() {
+fn grpc_ranks_exact_services_and_methods_before_expressions_before_absent_ones() {
     let ask = |service: Option<&str>, method: Option<StringPredicate>| {
         let mut matched = prefix("/");
         matched.grpc = Some(GrpcPredicate {
@@ -370,7 +370,7 @@ fn a_snapshot_never_changes() {
 }
 
 #[test]
-fn hundreds_of_matches_at_one_path_come_and_go_one_by_one() {
+fn hundreds_of_matches_at_one_path_are_added_and_removed_one_by_one() {
     let frontend = listener("http", 80, Protocol::Http, None);
     let id = frontend.id.clone();
     let mut tables = tables([added(frontend, vec![])]);

@@ -346,7 +346,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_tables_answer_is_that_of_the_obvious_matcher(
+    fn lookups_agree_with_a_naive_matcher(
         routes in prop::collection::vec(a_route(), 0..8),
         requests in prop::collection::vec(a_request(), 1..12),
     ) {
@@ -435,7 +435,7 @@ proptest! {
     }
 
     #[test]
-    fn tables_of_a_decoded_copy_give_the_same_answers(
+    fn tables_of_a_decoded_copy_give_the_same_results(
         routes in prop::collection::vec(prop_oneof![a_route(), an_alike_route()], 0..8),
         requests in prop::collection::vec(a_request(), 1..12),
     ) {

@@ -93,7 +93,7 @@ fn the_same_headers_in_another_order_are_the_same_match() {
 }
 
 #[test]
-fn matches_that_can_meet_are_told_when_only_age_decides() {
+fn overlapping_matches_are_reported_if_only_age_decides() {
     let routes = vec![
         route(
             "old",
@@ -115,7 +115,7 @@ fn matches_that_can_meet_are_told_when_only_age_decides() {
 }
 
 #[test]
-fn matches_that_exclude_each_other_or_differ_in_rank_are_not_told() {
+fn matches_that_exclude_each_other_or_differ_in_rank_are_not_reported() {
     let header = |name: &str, value: &str| prefix("/").with_header(name, value);
     let routes = vec![
         route("a", 1, &[], vec![rule(vec![header("x", "1")], "v1")]),
@@ -139,7 +139,7 @@ fn matches_that_exclude_each_other_or_differ_in_rank_are_not_told() {
 }
 
 #[test]
-fn two_matches_of_one_rule_take_nothing_from_each_other() {
+fn matches_of_one_rule_do_not_shadow_each_other() {
     let routes = vec![route(
         "r",
         1,
@@ -150,7 +150,7 @@ fn two_matches_of_one_rule_take_nothing_from_each_other() {
 }
 
 #[test]
-fn an_expression_hides_prefixes_fully_or_partly_and_may_be_hidden() {
+fn an_expression_shadows_prefixes_fully_or_partly_and_may_be_shadowed() {
     let routes = vec![
         route("all", 9, &["a.com"], vec![rule(vec![regex("/.*")], "v1")]),
         route(
@@ -233,7 +233,7 @@ fn a_match_that_loses_under_one_of_its_hostnames_loses_partly() {
 
 // Precedence uses the route's own hostname, so on a listener for one host, a route with that hostname precedes one with a wildcard.
 #[test]
-fn a_more_specific_hostname_hides_others_where_the_listener_has_no_more_requests() {
+fn a_more_specific_hostname_shadows_others_if_the_listener_has_no_further_requests() {
     let matches = vec![prefix("/x"), gets(prefix("/y"))];
     let routes = || {
         vec![

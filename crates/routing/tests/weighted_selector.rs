@@ -46,7 +46,7 @@ fn the_largest_weights_do_not_overflow() {
 }
 
 #[test]
-fn a_fraction_is_hit_so_many_times_of_so_many() {
+fn a_fraction_selects_exactly_its_share() {
     for (numerator, denominator) in [(0, 100), (1, 3), (20, 100), (7, 1000), (100, 100), (1, 1)] {
         let split = WeightedSelector::fraction(numerator, denominator);
         let hits = (0..5 * denominator).filter(|_| split.is_selected()).count();
@@ -136,7 +136,7 @@ fn percentages_to_two_places_err_by_less_than_two() {
 }
 
 #[test]
-fn a_rule_whose_weights_stay_goes_on_where_it_was() {
+fn a_rule_with_unchanged_weights_keeps_its_position_in_the_cycle() {
     let rules = |canary: u32| {
         let mut rule = rule(vec![prefix("/")], "stable");
         rule.backends = vec![backend("stable", 4), backend("canary", canary)];

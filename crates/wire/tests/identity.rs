@@ -345,7 +345,7 @@ async fn a_control_plane_must_carry_the_name_of_the_url() {
 }
 
 #[tokio::test]
-async fn renewed_certificates_are_used_for_new_connections_and_open_ones_live_on() {
+async fn renewed_certificates_are_used_for_new_connections_and_open_ones_stay_open() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let (old, new) = (Authority::new(), Authority::new());

@@ -159,7 +159,7 @@ fn write(folder: &Path, file: &str, text: &str) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_proxy_gets_what_its_token_permits_and_nothing_with_another_or_none() {
+async fn a_proxy_gets_only_the_configuration_that_its_token_permits() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let authority = Authority::new();

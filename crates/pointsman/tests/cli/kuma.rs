@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::{json, pointsman, text};
 
 #[test]
-fn every_mistake_in_kumas_documents_is_told_at_once_and_ends_with_2() {
+fn all_mistakes_in_kuma_documents_are_reported_at_once_with_exit_status_2() {
     let documents = "type: MeshHTTPRoute
 name: a
 spec:

@@ -320,7 +320,7 @@ spec:
 }
 
 #[test]
-fn explain_names_the_route_kind_that_governs_a_port() {
+fn explain_names_the_route_kind_that_applies_to_a_port() {
     let mesh = r#"
 apiVersion: v1
 kind: Service

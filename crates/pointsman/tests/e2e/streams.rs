@@ -181,7 +181,7 @@ async fn tls_is_terminated_for_a_tls_route_beside_passthrough_on_one_port() {
 
 /// "Clients without SNI" (databases, MQTT) have a port that terminates TLS: TLSRoutes take connections by SNI, and a TCPRoute takes the rest.
 #[tokio::test]
-async fn a_tcp_route_takes_what_tls_routes_leave_at_a_port_that_terminates_tls() {
+async fn a_tcp_route_gets_the_connections_that_no_tls_route_matches_on_a_terminating_port() {
     let authority = Authority::new();
     let (named, rest) = (Backend::tcp("named").await, Backend::tcp("rest").await);
     let names = ["db.example", "other.example", "192.0.2.1"];

@@ -221,7 +221,7 @@ impl Rejecting {
 
 // "or that rejected one of its resources and why"; "one bad resource never holds back the others, and the control plane reports which and why in status, log and metrics"
 #[tokio::test]
-async fn a_rejected_rule_is_reported_with_its_reason_until_the_proxy_takes_it() {
+async fn a_rejected_rule_is_reported_with_its_reason_until_the_proxy_accepts_it() {
     let other = route(
         "other",
         &["{filters: [{type: RequestRedirect, requestRedirect: {port: 9}}]}"],

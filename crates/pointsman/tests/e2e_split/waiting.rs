@@ -181,7 +181,7 @@ async fn wait_says_that_a_resource_is_not_accepted_and_why() {
 }
 
 #[tokio::test]
-async fn wait_has_other_states_and_rejects_what_can_not_be_waited_for() {
+async fn wait_supports_other_states_and_rejects_unsupported_resources() {
     let plane = Plane::start(&version(1)).await;
     let _proxy = plane.proxy("edge-1", &[]).await;
     for arguments in [

@@ -227,7 +227,7 @@ fn entries_can_not_be_forged() {
 
 proptest! {
     #[test]
-    fn an_entry_is_one_line_whatever_a_client_sends(path: Vec<u8>, authority: Vec<u8>, id: Vec<u8>, reason: String) {
+    fn an_entry_is_always_a_single_line(path: Vec<u8>, authority: Vec<u8>, id: Vec<u8>, reason: String) {
         let record = LogRecord {
             path: Some(&path),
             authority: Some(&authority),

@@ -164,7 +164,7 @@ async fn an_endpoint_that_closes_early_is_a_502_before_and_a_reset_after_the_hea
 }
 
 #[tokio::test]
-async fn an_endpoint_that_does_not_speak_http2_is_detected() {
+async fn an_endpoint_without_http2_support_is_detected() {
     // An endpoint that sends nothing, one that speaks HTTP/1, and one that refuses connections.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let hurried = Limits {

@@ -79,7 +79,7 @@ fn hostnames_merge_by_exact_string() {
 /// MADR 045, "Precedence": "Characters in a matching non-wildcard hostname", then "Characters in a matching hostname"; "Only if rules
 /// can't be sorted according to this order does the order of policies come into play."
 #[test]
-fn precedence_goes_by_hostnames_then_by_policies() {
+fn precedence_follows_hostnames_then_policies() {
     let on = |name: &str, hostname: &str, version: &str| {
         format!(
             "\n---\n{{type: MeshHTTPRoute, mesh: default, name: {name}, spec: {{targetRef: {{kind: MeshGateway, name: edge-gateway}}, to: [{{targetRef: {{kind: Mesh}}, hostnames: ['{hostname}'], rules: [{{matches: [{{path: {{type: PathPrefix, value: /}}}}], default: {{backendRefs: [{{kind: MeshServiceSubset, name: backend, tags: {{version: {version}}}}}]}}}}]}}]}}}}"
@@ -210,7 +210,7 @@ fn listeners_of_one_port_share_it_by_hostname() {
 }
 
 #[test]
-fn tls_is_ended_or_passed_through() {
+fn tls_is_terminated_or_passed_through() {
     let made = rcgen::generate_simple_self_signed(vec!["a.example.com".to_owned()])
         .expect("a certificate");
     let pem = format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem());
@@ -310,7 +310,7 @@ fn the_host_may_become_the_backends() {
 /// MADR 045: "It's based on an exact string match." A missing hostname and `*` match the same hosts but are not merged. Of equal matches, that of the policy with
 /// the higher precedence is used.
 #[test]
-fn ways_to_write_every_host_are_not_merged() {
+fn different_spellings_of_all_hosts_are_not_merged() {
     let policy = |name: &str, hostnames: &str, default: &str| {
         format!(
             "\n---\n{{type: MeshHTTPRoute, mesh: default, name: {name}, spec: {{targetRef: {{kind: MeshGateway, name: edge-gateway}}, to: [{{targetRef: {{kind: Mesh}}, hostnames: {hostnames}, rules: [{{matches: [{{path: {{type: PathPrefix, value: /m}}}}], default: {{backendRefs: [{{kind: MeshServiceSubset, name: backend, tags: {{version: {default}}}}}], filters: [{{type: ResponseHeaderModifier, responseHeaderModifier: {{set: [{{name: x-by, value: {name}}}]}}}}]}}}}]}}]}}}}"
@@ -379,7 +379,7 @@ fn a_cross_mesh_listener_needs_the_meshs_mtls() {
 
 /// "Without a limit" is 0, and the listeners of a port share theirs.
 #[test]
-fn a_connection_limit_is_its_ports() {
+fn a_connection_limit_is_that_of_the_port() {
     let listeners = |first: u32, second: u32| {
         gateway(&format!(
             "[{{port: 8080, protocol: HTTP, hostname: a.example, resources: {{connectionLimit: {first}}}}}, {{port: 8080, protocol: HTTP, hostname: b.example, resources: {{connectionLimit: {second}}}}}]"
@@ -400,7 +400,7 @@ fn a_connection_limit_is_its_ports() {
 
 /// Reports of the proxies of a MeshGateway determine the status of its listeners: one that no proxy could serve is not in effect.
 #[test]
-fn what_became_of_a_listener_is_told() {
+fn observations_of_a_listener_are_reported_in_its_status() {
     let name = Name::new("mesh:default", "edge-1");
     let id = FrontendId::Listener {
         gateway: name.clone(),
@@ -443,7 +443,7 @@ fn what_became_of_a_listener_is_told() {
 
 /// Meshes without Kubernetes store certificates in `type: Secret`.
 #[test]
-fn a_certificate_may_stand_in_a_universal_secret() {
+fn a_universal_secret_may_contain_a_certificate() {
     use base64::Engine;
     let made = rcgen::generate_simple_self_signed(vec!["a.example.com".to_owned()])
         .expect("a certificate");
@@ -485,7 +485,7 @@ fn a_certificate_and_its_key_are_read_apart() {
 
 /// "reachable from other meshes at `hostname:port`": by an outbound, never as a backend of a rule.
 #[test]
-fn a_mesh_in_a_backends_tags_is_no_way_into_it() {
+fn a_mesh_tag_of_a_backend_does_not_lead_into_that_mesh() {
     let route = crate::route(
         "r",
         "{kind: Mesh}",

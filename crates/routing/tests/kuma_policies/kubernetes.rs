@@ -63,7 +63,7 @@ fn a_producers_policy_is_for_all_clients() {
 
 /// "`consumer` policies apply only to dataplanes of the policy's namespace", and come before the producer's.
 #[test]
-fn a_consumers_policy_is_for_its_own_namespace_and_stronger() {
+fn a_consumer_policy_applies_to_its_own_namespace_and_is_stronger() {
     let to = "{kind: MeshService, name: backend, namespace: kuma-demo}";
     let world = world(&format!(
         "{}{}",
@@ -165,7 +165,7 @@ fn a_policy_overrides_routes_of_the_gateway_api() {
 
 /// "Role computation: … none => `consumer`". If the label decided, anyone with permission to write policies in one namespace could affect the traffic of all.
 #[test]
-fn a_label_gives_nobody_a_role() {
+fn a_label_assigns_no_role() {
     let to = "{kind: MeshService, name: backend, namespace: kuma-demo}";
     for role in ["system", "producer", "workload-owner"] {
         let policy = policy("team", "mine", "", to, "2.0").replace(
@@ -181,7 +181,7 @@ fn a_label_gives_nobody_a_role() {
 
 /// "`kuma.io/protocol` (from `appProtocol`, else annotation `<port>.service.kuma.io/protocol`, else `tcp`)".
 #[test]
-fn the_protocol_may_stand_in_an_annotation() {
+fn an_annotation_may_set_the_protocol() {
     let cluster = CLUSTER
         .replace(", appProtocol: http", "")
         .replace("metadata: {name: backend, namespace: kuma-demo}", "metadata: {name: backend, namespace: kuma-demo, annotations: {3001.service.kuma.io/protocol: http}}");

@@ -195,7 +195,7 @@ fn matches_in_another_order_do_not_merge() {
 /// MADR 011: "In the case that a request should be routed to the service it would otherwise have been routed to, `backendRefs` can be
 /// omitted."
 #[test]
-fn without_backend_refs_a_request_goes_where_it_was_going() {
+fn without_backend_refs_a_request_goes_to_its_original_destination() {
     let world = World::with(&route(
         "r",
         "{kind: Mesh}",
@@ -333,7 +333,7 @@ fn the_stronger_policy_wins_equal_matches() {
 }
 
 #[test]
-fn a_shadow_policy_is_not_carried_out() {
+fn a_shadow_policy_is_not_enforced() {
     let world = World::with(
         "\n---\n{type: MeshHTTPRoute, mesh: default, name: r, labels: {kuma.io/effect: shadow}, spec: {to: [{targetRef: {kind: MeshService, name: backend}, rules: [{matches: [{path: {prefix: /x}}], default: {}}]}]}}",
     );
@@ -418,7 +418,7 @@ fn a_redirect_wins_over_backends_that_it_is_merged_with() {
 
 /// "if `rules: []`, a ref to `to.targetRef`": a stronger policy without rules takes the weaker one's backends away.
 #[test]
-fn a_tcp_route_without_rules_sends_streams_where_they_were_going() {
+fn a_tcp_route_without_rules_forwards_streams_to_their_original_destination() {
     let weak = tcp("weak", "db", "[{kind: MeshService, name: db2}]");
     let strong = "\n---\n{type: MeshTCPRoute, mesh: default, name: strong, spec: {targetRef: {kind: MeshService, name: frontend}, to: [{targetRef: {kind: MeshService, name: db}, rules: []}]}}";
     let world = World::with(&weak);
@@ -437,7 +437,7 @@ fn a_tcp_route_without_rules_sends_streams_where_they_were_going() {
 
 /// "common protocol of all endpoints": gRPC is HTTP/2, everything is bytes; and a tag may be written in capitals.
 #[test]
-fn a_service_speaks_what_its_endpoints_have_in_common() {
+fn the_protocol_of_a_service_is_the_one_that_its_endpoints_have_in_common() {
     let route = "\n---\n{type: MeshHTTPRoute, mesh: default, name: r, spec: {to: [{targetRef: {kind: MeshService, name: backend}, rules: [{matches: [{path: {prefix: /}}], default: {}}]}]}}";
     for (first, second, is_http) in [
         ("http", "http", true),
@@ -477,7 +477,7 @@ fn a_delegated_gateway_is_a_gateway() {
 
 /// Each setting without an effect gets its own warning.
 #[test]
-fn targets_that_are_not_there_are_warned_of() {
+fn missing_targets_cause_warnings() {
     let rules =
         "[{matches: [{path: {prefix: /}}], default: {filters: [{directResponse: {status: 200}}]}}]";
     let edge = |target: &str, hostnames: &str| {
@@ -556,7 +556,7 @@ fn targets_that_are_not_there_are_warned_of() {
 
 /// A share that gets 503 is reported for the policy that contains its backendRefs, regardless of the policies that the rule was merged from.
 #[test]
-fn a_subset_without_endpoints_is_warned_of_where_it_is_written() {
+fn a_subset_without_endpoints_causes_a_warning_at_its_position() {
     let consumer = consumer(
         "[{matches: [{path: {prefix: /v1}}], default: {filters: [{requestHeaderModifier: {set: [{name: a, value: b}]}}]}}]",
     );

@@ -91,7 +91,7 @@ fn a_match_without_a_path_comes_last() {
 
 /// A rule whose requests all go to earlier rules is reported as shadowed.
 #[test]
-fn a_match_without_a_path_that_gets_nothing_is_told() {
+fn a_match_without_a_path_that_gets_no_requests_is_reported() {
     for (before, extent) in [
         ("{path: {type: PathPrefix, value: /}}", Some(Extent::Fully)),
         (

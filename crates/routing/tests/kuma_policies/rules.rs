@@ -32,7 +32,7 @@ fn backends_that_cannot_be_used_answer_for_their_share() {
 
 /// MADR 011, "Request modification".
 #[test]
-fn filters_change_requests_and_answers() {
+fn filters_change_requests_and_responses() {
     let world = World::with(&route(
         "r",
         "{kind: Mesh}",
@@ -216,7 +216,7 @@ fn backends_may_be_resources() {
 
 /// TLS with what is outside the mesh: the name asked for, whom to trust, or why it can't be had.
 #[test]
-fn an_external_service_may_speak_tls() {
+fn an_external_service_may_use_tls() {
     let external = |verification: &str| {
         let service = format!(
             "{{type: MeshExternalService, mesh: default, name: out, spec: {{match: {{type: HostnameGenerator, port: 443, protocol: http}}, endpoints: [{{address: out.example, port: 443}}], tls: {{enabled: true, verification: {verification}}}}}}}"

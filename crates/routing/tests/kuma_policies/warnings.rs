@@ -23,7 +23,7 @@ fn rule(matched: &str) -> String {
 
 /// "404 here; released versions of Kuma forward them, so a path-only canary becomes an outage on migration".
 #[test]
-fn requests_that_no_rule_matches_are_warned_of() {
+fn rules_that_leave_requests_unmatched_cause_warnings() {
     let canary = |rules: &[&str]| {
         let rules: Vec<String> = rules.iter().map(|matched| rule(matched)).collect();
         route("canary", "{kind: Mesh}", &format!("[{}]", rules.join(", ")))
@@ -83,7 +83,7 @@ fn requests_that_no_rule_matches_are_warned_of() {
 }
 
 #[test]
-fn weights_that_are_all_0_are_warned_of() {
+fn weights_that_are_all_0_cause_warnings() {
     let rules = "[{matches: [{path: {prefix: /}}], default: {backendRefs: [{kind: MeshService, name: backend, weight: 0}]}}]";
     let (_, field, message) = one(&route("r", "{kind: Mesh}", rules));
     assert_eq!(
@@ -101,7 +101,7 @@ fn weights_that_are_all_0_are_warned_of() {
 }
 
 #[test]
-fn an_outbound_that_does_not_resolve_is_warned_of() {
+fn an_outbound_that_does_not_resolve_causes_a_warning() {
     let client = "{type: Dataplane, mesh: default, name: lost, networking: {address: 10.0.0.9, outbound: [{port: 10001, tags: {kuma.io/service: backend}}, {port: 10002, backendRef: {kind: MeshService, name: nope, port: 80}}]}}";
     let (object, field, message) = one(client);
     assert_eq!(
@@ -120,7 +120,7 @@ fn an_outbound_that_does_not_resolve_is_warned_of() {
 
 /// "a policy that reaches no proxy, with the cause (`transparentProxying`: no outbounds to act on)".
 #[test]
-fn a_policy_that_reaches_no_proxy_is_warned_of_with_the_cause() {
+fn a_policy_that_reaches_no_proxy_causes_a_warning_with_the_reason() {
     let rules = format!("[{}]", rule("{path: {prefix: /}}"));
     let dataplane = |name: &str, more: &str| {
         format!(
@@ -178,7 +178,7 @@ fn a_policy_that_reaches_no_proxy_is_warned_of_with_the_cause() {
 }
 
 #[test]
-fn deprecated_kinds_of_targets_are_warned_of() {
+fn deprecated_kinds_of_targets_cause_warnings() {
     let rules = format!("[{}]", rule("{path: {prefix: /}}"));
     for (kind, target) in [
         ("MeshSubset", "{kind: MeshSubset, tags: {team: a}}"),

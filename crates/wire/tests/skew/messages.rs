@@ -197,7 +197,7 @@ fn unknown_fields_are_ignored_in_every_message() {
 // resources.proto: "If ignoring it would change which traffic a resource governs or how that traffic is handled, it becomes a new case of a `oneof` instead: a
 // receiver that does not know the case sees the `oneof` unset, and fails closed".
 #[test]
-fn an_unknown_case_or_value_rejects_its_resource_or_answers_500_and_affects_nothing_else() {
+fn an_unknown_case_or_value_rejects_only_its_resource_or_responds_with_500() {
     let schema = Schema::new();
     let response = resources();
     let wanted = decode(&response.encode_to_vec()).expect("a response");

@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mutated_response_is_no_message_or_each_of_its_resources_is_taken_alone(
+    fn a_mutated_response_is_rejected_as_a_whole_or_per_resource(
         start in any::<Index>(),
         mutations in vec(mutation(), 1..6)
     ) {

@@ -260,7 +260,7 @@ async fn resume(address: std::net::SocketAddr) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_recorded_proxy_that_connects_again_receives_what_it_lacks() {
+async fn a_recorded_proxy_that_reconnects_receives_the_missing_resources() {
     let (_server, address) = server_with(2);
     assert_eq!(resume(address).await, [""; 0]);
     let (_server, address) = server_with(1);

@@ -106,7 +106,7 @@ fn labels_by_which_objects_are_selected_cant_be_overridden() {
 }
 
 #[test]
-fn ports_below_1024_lead_to_ports_that_need_no_privilege() {
+fn ports_below_1024_map_to_unprivileged_ports() {
     let service = of_kind(&gateway(json!({})), ObjectKind::Service);
     let expected = json!([
         {"name": "udp-53", "port": 53, "protocol": "UDP", "targetPort": 64565},

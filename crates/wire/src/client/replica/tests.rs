@@ -169,7 +169,7 @@ fn a_broken_resource_is_rejected_alone_and_keeps_its_last_good_version() {
 }
 
 #[test]
-fn what_a_retained_version_names_is_removed_only_when_a_good_version_arrives() {
+fn references_of_a_retained_version_are_removed_only_when_a_valid_version_arrives() {
     let mut replica = Replica::default();
     let all = [endpoints("a"), backend("a"), rule(0, "a")];
     replica.receive(response(all.iter().map(|r| message(r, "1")).collect(), &[]));

@@ -274,7 +274,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_proxy_that_has_received_a_commit_has_exactly_what_it_subscribes_to(
+    fn after_a_commit_a_proxy_has_exactly_the_resources_of_its_subscription(
         steps in prop::collection::vec(step(), 1..120)
     ) {
         let mut store = Store::default();
@@ -450,7 +450,7 @@ fn a_reconnect_at_five_thousand_routes_transfers_only_what_changed() {
 }
 
 #[test]
-fn a_proxy_that_falls_behind_too_many_removals_starts_over_and_keeps_what_it_has() {
+fn a_proxy_that_missed_too_many_removals_reconnects_and_keeps_its_resources() {
     let mut store = Store::default();
     apply(&mut store, &topology(3));
     let mut proxy = Receiver::connect(&mut store, Subscription::Everything);

@@ -267,7 +267,7 @@ async fn a_proxy_that_does_not_acknowledge_a_change_in_time_is_named() {
 
 // "True carries no counts, so that scaling proxies writes no status."
 #[tokio::test(start_paused = true)]
-async fn proxies_that_come_and_go_change_nothing_while_one_is_left() {
+async fn proxies_that_connect_or_disconnect_change_nothing_while_one_is_left() {
     let (mut plane, first) = one_of_each();
     let before = plane.reports;
     let proxies: Vec<ProxyId> = (0..10)
@@ -312,7 +312,7 @@ async fn a_short_disconnection_is_not_reported_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_counts_only_for_routes_of_what_it_subscribes_to() {
+async fn a_proxy_counts_only_for_routes_in_its_subscription() {
     let mut plane = Plane::default();
     plane.gateway("edge");
     plane.gateway("internal");
@@ -484,7 +484,7 @@ async fn a_policy_is_in_effect_where_its_rules_are() {
 
 // "memory must not grow with routes × proxies"
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_does_not_grow_with_routes_times_proxies() {
+async fn memory_does_not_grow_with_routes_times_proxies() {
     let mut plane = Plane::default();
     plane.gateway("edge");
     for number in 0..100 {
