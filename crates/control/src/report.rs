@@ -208,11 +208,11 @@ fn shadow_warning(
     let loss = match shadow.extent {
         Extent::Partly => format!("{by} takes precedence for some of its {traffic}"),
         Extent::Fully => {
-            let place = match everywhere {
+            let prefix = match everywhere {
                 true => String::new(),
                 false => frontend_prefix(frontend),
             };
-            format!("{place}receives no {traffic}: {by} takes precedence for all of them")
+            format!("{prefix}receives no {traffic}: {by} takes precedence for all of them")
         }
     };
     let to = to.map_or(String::new(), |to| format!("to[{to}]."));
@@ -220,11 +220,11 @@ fn shadow_warning(
     if !shadow.rule.matches.is_empty() {
         field += &format!(".matches[{match_index}]");
     }
-    let note = match (frontend, object.kind) {
+    let remark = match (frontend, object.kind) {
         (FrontendId::Mesh { .. }, Kind::TLSRoute) => "; hostnames are ignored in the mesh",
         _ => "",
     };
-    (object, field, format!("{loss} ({}{note})", shadow.detail))
+    (object, field, format!("{loss} ({}{remark})", shadow.detail))
 }
 
 /// Noun for the traffic that a rule matches.

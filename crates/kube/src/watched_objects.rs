@@ -143,8 +143,8 @@ impl WatchedObjects {
             // The last valid version does not stay in effect, because a restarted process and other replicas would not have it.
             Err(invalid) => {
                 let why = invalid.to_string();
-                let place = Some(why.as_str().into());
-                batch.update.rejected.insert(key.clone(), place);
+                let location = Some(why.as_str().into());
+                batch.update.rejected.insert(key.clone(), location);
                 let uid = object.uid();
                 let rejection = Rejection { why, uid };
                 batch.rejected.insert(key.clone(), Some(rejection));

@@ -106,7 +106,7 @@ impl<C: CompileChunk> Ranked<C> {
         let mut entries = chunks[at].entries.clone();
         match entries.binary_search_by(|other| other.rank.cmp(&entry.rank)) {
             Ok(same) => entries[same] = entry,
-            Err(place) => entries.insert(place, entry),
+            Err(index) => entries.insert(index, entry),
         }
         if entries.len() > CHUNK {
             let second = entries.split_off(CHUNK / 2);
@@ -127,14 +127,14 @@ impl<C: CompileChunk> Ranked<C> {
             Ranked::Chunks(chunks) => chunks,
         };
         let at = position(chunks, rank);
-        let Ok(place) = chunks[at]
+        let Ok(index) = chunks[at]
             .entries
             .binary_search_by(|other| other.rank.cmp(rank))
         else {
             return;
         };
         let mut entries = chunks[at].entries.clone();
-        entries.remove(place);
+        entries.remove(index);
         match entries.len() {
             0 => drop(chunks.remove(at)),
             1 if chunks.len() == 1 => *self = Ranked::One(entries.remove(0)),

@@ -298,7 +298,7 @@ fn within<C: crate::ranked::CompileChunk>(entries: &Ranked<C>, found: &mut Vec<S
 
 /// Compares an entry of the tree with the expressions of the same host.
 fn beside_expressions(entry: &MatchEntry, expressions: &[&MatchEntry], found: &mut Vec<Shadow>) {
-    let mut lost = false;
+    let mut is_shadowed = false;
     for expression in expressions {
         let is_weaker = entry.rank > expression.rank;
         let (winner, loser) = match is_weaker {
@@ -306,12 +306,15 @@ fn beside_expressions(entry: &MatchEntry, expressions: &[&MatchEntry], found: &m
             false => (entry, *expression),
         };
         // Only the expression of highest precedence is reported.
-        if is_weaker && lost || Arc::ptr_eq(&winner.rule, &loser.rule) || !covers(winner, loser) {
+        if is_weaker && is_shadowed
+            || Arc::ptr_eq(&winner.rule, &loser.rule)
+            || !covers(winner, loser)
+        {
             continue;
         }
         if let Some(extent) = path_overlap(winner, loser) {
             found.push(shadow(winner, loser, extent));
-            lost |= is_weaker;
+            is_shadowed |= is_weaker;
         }
     }
 }

@@ -206,8 +206,8 @@ impl Tables {
             let edit = edit(self, &mut edits, &id.route);
             edit.recompile = true;
             let rules = &mut edit.state.rules;
-            let place = rules.binary_search_by_key(&(id.index, id.part), |r| (r.index, r.part));
-            match (place, rule) {
+            let index = rules.binary_search_by_key(&(id.index, id.part), |r| (r.index, r.part));
+            match (index, rule) {
                 (Ok(at), Some(rule)) => rules[at] = rule.clone(),
                 (Ok(at), None) => drop(rules.remove(at)),
                 (Err(at), Some(rule)) => rules.insert(at, rule.clone()),

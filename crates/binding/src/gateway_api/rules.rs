@@ -156,10 +156,10 @@ impl RuleLowering<'_> {
                 self.backend(reference, filters, fault)
             })
             .collect();
-        let answers = filters
+        let is_redirect = filters
             .iter()
             .any(|filter| matches!(filter, Filter::Redirect(_)));
-        if backends.is_empty() && !answers && fault.is_none() {
+        if backends.is_empty() && !is_redirect && fault.is_none() {
             match self.implicit {
                 Some(id) => backends.push(self.implicit_backend(id)),
                 None => {

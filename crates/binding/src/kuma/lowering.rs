@@ -124,13 +124,13 @@ impl PolicyLowering<'_, '_> {
     }
 
     fn record_overridden(&mut self, rule: &EffectiveRule<'_>) {
-        for lost in &rule.overridden {
+        for overridden in &rule.overridden {
             let all = self
                 .findings
                 .overridden
-                .entry(lost.rule.policy.clone())
+                .entry(overridden.rule.policy.clone())
                 .or_default();
-            all.insert((lost.clone(), self.callers.clone()));
+            all.insert((overridden.clone(), self.callers.clone()));
         }
     }
 
@@ -160,13 +160,13 @@ impl PolicyLowering<'_, '_> {
                 replaces |= rewrite.is_some_and(|path| path.replace_prefix_match.is_some());
             }
         }
-        let answers = filters
+        let has_response = filters
             .iter()
             .any(|filter| matches!(filter, Filter::Redirect(_) | Filter::DirectResponse(_)));
         let mut backends = Vec::new();
         match &rule.backend_refs {
             Some((written, policy, source)) if !written.is_empty() => {
-                if answers {
+                if has_response {
                     let remark = format!(
                         "{}: its backendRefs get no requests, because the merged rule has a redirect or direct response",
                         rule_field((source.to, source.rule))
@@ -182,7 +182,7 @@ impl PolicyLowering<'_, '_> {
                     self.findings.backends.extend(used);
                 }
             }
-            _ if answers || fault.is_some() => {}
+            _ if has_response || fault.is_some() => {}
             _ => match self.own_destination(sets_host) {
                 Some(backend) => backends.push(backend),
                 None => {
@@ -256,8 +256,8 @@ impl PolicyLowering<'_, '_> {
             .invalid
             .entry(source.policy.clone())
             .or_default();
-        let place = rule_field((source.to, source.rule));
-        all.insert(format!("{place}: {why}"));
+        let field = rule_field((source.to, source.rule));
+        all.insert(format!("{field}: {why}"));
     }
 
     fn backend(
@@ -353,7 +353,7 @@ impl PolicyLowering<'_, '_> {
                 })
             }
             KumaFilter::DirectResponse(direct) => {
-                let answer = self.direct_response(direct).map_err(|why| {
+                let response = self.direct_response(direct).map_err(|why| {
                     self.record_invalid(source, &format!("{why}; requests get 500"));
                     // The reply does not disclose names of files to clients.
                     let message = "the body of the direct response can't be read".to_owned();
@@ -363,7 +363,7 @@ impl PolicyLowering<'_, '_> {
                         message,
                     }
                 })?;
-                Filter::DirectResponse(Arc::new(answer))
+                Filter::DirectResponse(Arc::new(response))
             }
         }))
     }

@@ -82,13 +82,13 @@ impl<'p> EffectiveRule<'p> {
     /// Takes from a weaker rule the lists that no stronger rule set.
     fn add(&mut self, rule: &'p Rule, policy: &'p MeshPolicy, source: RuleSource) {
         let mut used = self.from.is_empty();
-        let mut lost: Vec<(&'static str, ObjectKey)> = Vec::new();
+        let mut overrides: Vec<(&'static str, ObjectKey)> = Vec::new();
         match (&self.filters, &rule.default.filters) {
             (None, Some(filters)) => {
                 self.filters = Some((filters, policy, source.clone()));
                 used = true;
             }
-            (Some((_, winner, _)), Some(_)) => lost.push(("filters", winner.key.clone())),
+            (Some((_, winner, _)), Some(_)) => overrides.push(("filters", winner.key.clone())),
             (_, None) => {}
         }
         match (&self.backend_refs, &rule.default.backend_refs) {
@@ -96,16 +96,16 @@ impl<'p> EffectiveRule<'p> {
                 self.backend_refs = Some((backends, policy, source.clone()));
                 used = true;
             }
-            (Some((_, winner, _)), Some(_)) => lost.push(("backendRefs", winner.key.clone())),
+            (Some((_, winner, _)), Some(_)) => overrides.push(("backendRefs", winner.key.clone())),
             (_, None) => {}
         }
-        if !used && lost.is_empty() {
+        if !used && overrides.is_empty() {
             // The rule sets neither list, so the strongest rule overrides it as a whole.
             let first = self.from.iter().take(1);
-            lost.extend(first.map(|first| ("", first.policy.clone())));
+            overrides.extend(first.map(|first| ("", first.policy.clone())));
         }
         self.overridden
-            .extend(lost.into_iter().map(|(part, winner)| OverriddenRule {
+            .extend(overrides.into_iter().map(|(part, winner)| OverriddenRule {
                 rule: source.clone(),
                 part: used.then_some(part),
                 winner,

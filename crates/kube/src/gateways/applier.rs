@@ -377,7 +377,7 @@ impl Requests {
         }
         let name = name.to_owned();
         match tokio::time::timeout(TIMEOUT, request).await {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(ApplyError::Request {
                 kind,
                 name,

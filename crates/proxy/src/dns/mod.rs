@@ -168,12 +168,12 @@ struct Refresh {
 impl NameState {
     /// Applies the responses for both address families. A family whose lookup failed keeps its addresses. So does a name that has no addresses any more,
     /// because that is usually a mistake in its zone.
-    fn update(&mut self, answers: [DnsResponse; 2]) -> Refresh {
+    fn update(&mut self, responses: [DnsResponse; 2]) -> Refresh {
         let mut min_ttl = MAX_TTL;
         let mut error = None;
         let mut families = self.families.clone();
-        for (family, answer) in families.iter_mut().zip(answers) {
-            match answer {
+        for (family, response) in families.iter_mut().zip(responses) {
+            match response {
                 DnsResponse::Addresses(addresses, ttl) => {
                     *family = addresses;
                     min_ttl = min_ttl.min(ttl);

@@ -335,7 +335,7 @@ impl<R: Request> MissRecorder for FirstMiss<'_, R> {
         };
         let got =
             |got: Option<&str>| got.map_or("got none".to_owned(), |got| format!("got `{got}`"));
-        let told = match miss {
+        let text = match miss {
             Miss::GrpcPath => {
                 let path = self.request.path();
                 (
@@ -385,7 +385,7 @@ impl<R: Request> MissRecorder for FirstMiss<'_, R> {
                 )
             }
         };
-        self.miss.get_or_insert(told);
+        self.miss.get_or_insert(text);
     }
 }
 
@@ -398,7 +398,7 @@ fn precedence_of(winner: &Hit<'_>, entry: &MatchEntry) -> (Criterion, String) {
 /// Describes why a match takes precedence over an entry.
 pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion) -> String {
     let (winner, matched, loser) = (hit.rank, hit.matched(), &entry.rank);
-    let (route, place) = hit.route.source(hit.rule);
+    let (route, index) = hit.route.source(hit.rule);
     let (own, _) = entry.route.source(&entry.rule);
     let (kind, route) = (route.kind, &route.name);
     match criterion {
@@ -448,14 +448,14 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion)
             let to = hit.rule.from.first().and_then(|source| source.to);
             let to = to.map(|to| format!("to {to} ")).unwrap_or_default();
             format!(
-                "{to}rule {place} of the same policy comes first, and its match is equally specific"
+                "{to}rule {index} of the same policy comes first, and its match is equally specific"
             )
         }
         _ if winner.rule != loser.rule && matched.is_none() => {
-            format!("rule {place} of the same route comes first")
+            format!("rule {index} of the same route comes first")
         }
         _ if winner.rule != loser.rule => {
-            format!("rule {place} of the same route has the same match and comes first")
+            format!("rule {index} of the same route has the same match and comes first")
         }
         _ => format!(
             "match {} of the same rule also matches and comes first",

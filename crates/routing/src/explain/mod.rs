@@ -338,8 +338,8 @@ fn explain_forward(
     let (request, response) = shown(common);
     let mut mirrors: Vec<&Mirror> = common.mirrors().map(|(mirror, _)| mirror).collect();
     let of_all = mirrors.len();
-    for (place, share) in explanation.backends.iter_mut().enumerate() {
-        let Action::Forward(own) = rule.action(seen, 0, || Some(place)) else {
+    for (index, share) in explanation.backends.iter_mut().enumerate() {
+        let Action::Forward(own) = rule.action(seen, 0, || Some(index)) else {
             continue;
         };
         let (own_request, own_response) = shown(&own);

@@ -38,12 +38,12 @@ pub(crate) fn find<'t>(
 
 /// Returns the reason for the selection of an outbound.
 pub(crate) fn why(outbound: &Outbound) -> String {
-    let place = match outbound.listen {
+    let address = match outbound.listen {
         Some(listen) => format!(" at {listen}"),
         None => String::new(),
     };
     let (dataplane, destination) = (&outbound.dataplane, &outbound.destination);
-    format!("{dataplane} calls {destination}{place}")
+    format!("{dataplane} calls {destination}{address}")
 }
 
 fn matches(query: &Query, outbound: &Outbound) -> bool {

@@ -97,8 +97,8 @@ impl RuleFilters {
     }
 
     /// Returns the filters for the backend with this index in the rule.
-    pub fn backend(&self, place: usize) -> &Arc<ForwardFilters> {
-        self.backends.get(place).unwrap_or(&self.rule)
+    pub fn backend(&self, index: usize) -> &Arc<ForwardFilters> {
+        self.backends.get(index).unwrap_or(&self.rule)
     }
 }
 

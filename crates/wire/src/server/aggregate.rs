@@ -26,7 +26,7 @@ struct Reports {
     /// Number of the stream that delivered them.
     stream: u64,
     /// Time when the stream ended.
-    lost: Option<Instant>,
+    disconnected: Option<Instant>,
     stage: Stage,
 }
 
@@ -109,7 +109,7 @@ impl Aggregate {
     pub fn end(&mut self, proxy: &str, stream: u64, now: Instant) {
         let reports = self.proxies.get_mut(proxy);
         if let Some(reports) = reports.filter(|reports| reports.stream == stream) {
-            reports.lost = Some(now);
+            reports.disconnected = Some(now);
         }
     }
 
@@ -124,7 +124,9 @@ impl Aggregate {
 
     /// Returns whether there are reports of disconnected proxies that are still valid.
     pub fn has_lost(&self) -> bool {
-        self.proxies.values().any(|reports| reports.lost.is_some())
+        self.proxies
+            .values()
+            .any(|reports| reports.disconnected.is_some())
     }
 
     fn touch(&mut self, reports: &Reports) {
@@ -165,7 +167,11 @@ impl Aggregate {
 
     /// Takes the changes since the last call.
     pub fn take(&mut self, now: Instant) -> Vec<Change> {
-        let is_over = |reports: &Reports| reports.lost.is_some_and(|lost| now >= lost + GRACE);
+        let is_over = |reports: &Reports| {
+            reports
+                .disconnected
+                .is_some_and(|disconnected| now >= disconnected + GRACE)
+        };
         let proxies = std::mem::take(&mut self.proxies);
         let (over, rest) = proxies
             .into_iter()

@@ -77,7 +77,7 @@ struct Pending {
     /// Time of the first change that is not in effect everywhere.
     changed: Option<Instant>,
     /// Time when the last proxy that served it disconnected.
-    lost: Option<Instant>,
+    disconnected: Option<Instant>,
     /// Time of the last report that lists lagging proxies.
     listed: Option<Instant>,
 }
@@ -180,7 +180,7 @@ impl Effects {
         self.pending.entry(id).or_insert(Pending {
             since,
             changed: None,
-            lost: None,
+            disconnected: None,
             listed: None,
         })
     }
@@ -303,7 +303,7 @@ impl Store {
             if followers.acknowledged.is_empty() {
                 self.effects.followers.remove(&log);
                 for id in self.owners_in(log) {
-                    self.effects.schedule(id, now).lost = Some(now);
+                    self.effects.schedule(id, now).disconnected = Some(now);
                 }
             }
         }

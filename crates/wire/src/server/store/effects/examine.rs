@@ -232,8 +232,10 @@ impl Store {
 
     fn reconnect_deadline(&self, pending: &Pending) -> Instant {
         let started = self.effects.started.map(|started| started + START_GRACE);
-        let lost = pending.lost.map(|lost| lost + RECONNECT_GRACE);
-        lost.or(started).unwrap_or(pending.since)
+        let disconnected = pending
+            .disconnected
+            .map(|disconnected| disconnected + RECONNECT_GRACE);
+        disconnected.or(started).unwrap_or(pending.since)
     }
 
     /// Returns the effect to report.
@@ -262,8 +264,8 @@ impl Store {
                 RouteEffect::Uniform(effect) => *effect == Effect::Reconnecting,
                 RouteEffect::PerFrontend(all) => all.values().any(|e| *e == Effect::Reconnecting),
             });
-        let was_lost = pending.lost.is_some();
-        match (was_lost || is_expected) && now < self.reconnect_deadline(pending) {
+        let was_disconnected = pending.disconnected.is_some();
+        match (was_disconnected || is_expected) && now < self.reconnect_deadline(pending) {
             true => Effect::Reconnecting,
             false => Effect::NoProxy,
         }
