@@ -1,5 +1,6 @@
-//! Fuzzes everything that is decoded from the wire: resources, the streams of a control plane and of its proxies, reports, and the cached configuration. It never panics, and
-//! a resource is in effect as a whole or not at all. The first byte chooses what is decoded; recorded messages with mutations reach further than random bytes.
+//! Fuzzes all decoders of the wire format: resources, the streams of a control plane and of its proxies, reports, and the cached configuration. Decoding never
+//! panics, and a resource is in effect either completely or not at all. The first byte selects the decoder; recorded messages with mutations reach further than
+//! random bytes.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -84,7 +85,7 @@ fn apply(state: &mut InEffect, delta: &pointsman_binding::Delta) {
     }
 }
 
-/// A proxy that has everything receives a response: each resource is taken alone.
+/// A proxy that is up to date receives a response, each of whose resources is applied separately.
 fn receive(bytes: &[u8]) {
     let Ok(response) = DeltaDiscoveryResponse::decode(bytes) else {
         return;
@@ -112,7 +113,7 @@ fn receive(bytes: &[u8]) {
         tables.apply(&delta);
         apply(&mut found, &delta);
     }
-    // What a rejected resource's last version names is kept.
+    // Resources that the last version of a rejected resource references are kept.
     if replica.rejected().count() == 0 {
         assert_eq!(found, wanted);
     }
@@ -135,7 +136,7 @@ static SERVER: LazyLock<(Arc<Server>, tokio::runtime::Runtime)> = LazyLock::new(
     (server, runtime)
 });
 
-/// Sends bytes as the whole stream of a proxy, which the control plane has to end.
+/// Sends bytes as the complete stream of a proxy, which the control plane has to close.
 fn send(path: &str, bytes: Vec<u8>) {
     let (server, runtime) = &*SERVER;
     runtime.block_on(async {

@@ -1,12 +1,14 @@
-//! Many proxies without a data plane: each follows a control plane with the client of `crates/wire`, as a real proxy does, and puts every change in effect at once.
+//! Many proxies without a data plane: each follows a control plane with the client of `crates/wire`, as a real proxy does, and puts every change into effect at
+//! once.
 //!
-//! `simulate-proxies HOST:PORT COUNT [--gateways N] [--cold]`: with `--gateways`, proxy number I subscribes to Gateway `bench/edge-I%N`; without, to everything. Proxies
-//! with equal subscriptions start with the configuration that the first one of them has received, in shared memory; with `--cold` each receives its own.
+//! `simulate-proxies HOST:PORT COUNT [--gateways N] [--cold]`: with `--gateways`, proxy number I subscribes to Gateway `bench/edge-I%N`; without, to
+//! everything. Proxies with equal subscriptions start with the configuration that the first one of them has received, in shared memory; with `--cold` each
+//! receives its own.
 //!
 //! A line on standard input is a command, and lines on standard output are JSON:
-//!
-//! - `await N` answers `{"armed": N}`, and `{"applied": N, "first": …, "last": …}` once N proxies have applied a commit since, in nanoseconds since the Unix epoch.
-//! - `state` answers `{"connected": …, "failures": …, "resources": …}`, sums over all proxies.
+//! - `await N` prints `{"armed": N}`, and `{"applied": N, "first": …, "last": …}` once N proxies have applied a commit since, in nanoseconds since the Unix
+//! epoch.
+//! - `state` prints `{"connected": …, "failures": …, "resources": …}`, sums over all proxies.
 
 use std::error::Error;
 use std::io::{BufRead, Write};
@@ -23,7 +25,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// Counts proxies that have applied a commit.
 #[derive(Default)]
 struct Counter {
-    /// Proxies that have, since the last command.
+    /// Number of proxies that have done so since the last command.
     seen: Vec<bool>,
     count: usize,
     wanted: usize,
@@ -92,7 +94,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     tokio::task::spawn_blocking(move || obey(&counter, &states)).await?
 }
 
-/// Receives the configuration of a group of proxies once, by way of a cache.
+/// Receives the configuration of a group of proxies once, through a cache.
 async fn receive(arguments: &Arguments, group: usize) -> Result<Replica, Failure> {
     let folder = std::env::temp_dir().join(format!("simulated-{}-{group}", std::process::id()));
     let cache = Cache::new(folder.clone(), false);
@@ -107,7 +109,7 @@ async fn receive(arguments: &Arguments, group: usize) -> Result<Replica, Failure
     }
     task.abort();
     let mut replica = cache.load(&subscription)?;
-    // It is in effect.
+    // The commit is in effect.
     replica.commit();
     std::fs::remove_dir_all(folder)?;
     Ok(replica)
@@ -131,7 +133,7 @@ fn options(arguments: &Arguments, number: usize, cache: Option<Cache>) -> Result
     })
 }
 
-/// Puts commits in effect.
+/// Puts commits into effect.
 async fn apply(number: usize, mut commits: mpsc::Receiver<Commit>, counter: Arc<Mutex<Counter>>) {
     while let Some(commit) = commits.recv().await {
         let _ = commit.applied.send(());

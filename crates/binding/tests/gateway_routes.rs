@@ -253,7 +253,7 @@ fn unresolved_backend_refs_name_the_missing_object() {
     }
 }
 
-// A port is a number and a protocol: a route of another transport finds none of its own.
+// A port is a number and a protocol, so a route of another transport has no matching port.
 #[test]
 fn a_port_of_another_transport_is_not_found() {
     for (kind, listener, protocol, needs) in [

@@ -217,7 +217,7 @@ fn a_gateway_names_the_listener_without_a_certificate() {
     }
 }
 
-// "ResolvedRefs … indicates whether the controller was able to resolve all the object references for the Listener": there is none.
+// "ResolvedRefs … indicates whether the controller was able to resolve all the object references for the Listener": this one has no reference.
 #[test]
 fn a_listener_without_tls_settings_is_not_accepted() {
     for protocol in ["HTTPS", "TLS"] {

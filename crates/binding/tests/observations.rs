@@ -108,7 +108,7 @@ fn an_unusable_address_is_named() {
     let set = "ListenerSet infra/s";
     assert_eq!(listener(&bound, G, "http")[2], "Programmed=True/Programmed");
     assert_eq!(own_conditions(&bound, set)[1], "Programmed=True/Programmed");
-    // Without the other one nothing is served.
+    // Without the other address, no traffic is served.
     let seen = Observation {
         unusable: unusable.into(),
         ..Observation::default()

@@ -1,4 +1,4 @@
-//! The condition `pointsman.io/InEffect`: reports of a sink, and what receivers of statuses get of them.
+//! The condition `pointsman.io/InEffect`: reports of a sink, and the resulting statuses.
 
 mod common;
 
@@ -12,7 +12,7 @@ use pointsman_resources::ObjectKey;
 use pointsman_routing::Tables;
 use serde_json::Value;
 
-/// A sink that reports the effect of the route when it is asked.
+/// A sink that reports the effect of the route on a retry.
 struct ReportingSink(Arc<Mutex<Vec<Effect>>>);
 
 impl ReportingSink {
@@ -38,7 +38,7 @@ impl Sink for ReportingSink {
     }
 }
 
-/// Keeps the statuses that were passed on of the route.
+/// Records the statuses of the route that were passed to it.
 struct Writes(Arc<Mutex<Vec<Value>>>);
 
 impl StatusSink for Writes {
@@ -88,7 +88,7 @@ impl Harness {
         self.reconciler.apply_changes(reports);
     }
 
-    /// Statuses that were passed on since the last call.
+    /// Returns the statuses that were passed on since the last call.
     fn writes(&self) -> Vec<Value> {
         std::mem::take(&mut *self.writes.lock().expect("not poisoned"))
     }
@@ -156,7 +156,7 @@ fn the_effect_of_a_route_stays_while_proxies_are_expected_to_reconnect() {
     harness.report(Effect::NoProxy);
     let writes = harness.writes();
     assert_eq!(in_effect(&writes[0])["reason"], "NoProxyConnected");
-    // A new object has nothing to keep.
+    // A new object has no previous status to keep.
     let mut harness = Harness::new();
     harness.apply(&manifests("/a"), Effect::Reconnecting);
     let writes = harness.writes();

@@ -101,7 +101,7 @@ async fn a_gateway_gets_its_objects_and_they_are_repaired() {
             || programmed(&cluster, "edge").await.0 == "AddressNotAssigned"
     })
     .await;
-    // Others' changes are undone.
+    // Changes by others are reverted.
     patch(
         &cluster,
         "Deployment",
@@ -149,7 +149,7 @@ async fn a_gateway_gets_its_objects_and_they_are_repaired() {
             && labels["other"] == "x"
     })
     .await;
-    // They go with the Gateway.
+    // They are deleted with the Gateway.
     cluster.delete("Gateway", "edge").await;
     for kind in KINDS {
         eventually(&format!("{kind} is gone"), async || {

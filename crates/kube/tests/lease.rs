@@ -48,7 +48,7 @@ async fn one_replica_leads_and_another_takes_over() {
     let second = Replica::start(&cluster, "second");
     tokio::time::sleep(std::time::Duration::from_secs(7)).await;
     assert!(first.leads() && !second.leads(), "the Lease is renewed");
-    // It ends without a word.
+    // It ends without releasing the Lease.
     first.task.abort();
     eventually("its Lease expires", async || second.leads()).await;
     let third = Replica::start(&cluster, "third");

@@ -134,7 +134,7 @@ async fn many_routes_are_written_once_each() {
     })
     .await;
     let writes = controller.cluster().metrics().status_writes() - before;
-    // Each route once, and the Gateway at intervals.
+    // Each route is written once, the Gateway at intervals.
     let most = ROUTES as u64 + ROUTES as u64 / 3;
     assert!((ROUTES as u64..most).contains(&writes), "{writes} writes");
     assert!(
@@ -264,7 +264,7 @@ async fn a_problem_is_reported_as_an_event_once() {
         reported(&[("BackendNotFound", 1)]).await
     })
     .await;
-    // Another replica takes over and finds the same.
+    // Another replica takes over and finds the same problem.
     drop(controller);
     let controller = cluster.controller().await;
     eventually("it is counted", async || {

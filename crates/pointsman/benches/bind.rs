@@ -39,7 +39,7 @@ fn route(index: usize, weight: u32) -> Resource {
     )
 }
 
-/// A class, a Gateway, and `size` routes, each with a Service and an EndpointSlice of its own.
+/// A class, a Gateway, and `size` routes, each with its own Service and EndpointSlice.
 fn world(size: usize) -> Vec<Resource> {
     let mut all = vec![
         resource(
@@ -76,7 +76,7 @@ fn world(size: usize) -> Vec<Resource> {
     all
 }
 
-/// The bound form and the tables made of it.
+/// The bound form and its tables.
 #[derive(Default)]
 struct Engine {
     binder: Binder,
@@ -96,7 +96,7 @@ fn bound(size: usize) -> Engine {
     engine
 }
 
-/// Counts what is allocated.
+/// Counts allocated bytes.
 #[global_allocator]
 static MEMORY: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
 
@@ -151,7 +151,7 @@ fn one_route_changed(c: &mut Criterion) {
     group.finish();
 }
 
-/// A policy of Kuma's for what one service sends to another.
+/// A Kuma policy for calls from one service to another.
 fn policy(index: usize, version: &str) -> Resource {
     let service = |at: usize| format!("svc-{}", at % SERVICES);
     resource(
@@ -179,7 +179,7 @@ fn policy(index: usize, version: &str) -> Resource {
 /// Services of the mesh; each has a tenth of the Dataplanes as callers.
 const SERVICES: usize = 100;
 
-/// So many Dataplanes, each calling ten services, and as many policies.
+/// `size` Dataplanes, each calling ten services, and as many policies.
 fn mesh(size: usize) -> Vec<Resource> {
     let dataplane = |index: usize| {
         let called = (0..10).map(|n| (index * 7 + n * 11) % SERVICES);
@@ -207,7 +207,7 @@ fn mesh(size: usize) -> Vec<Resource> {
     (0..size).map(dataplane).chain(policies).collect()
 }
 
-/// So many policies for one service, each with a rule of its own, and as many Dataplanes that call it.
+/// `size` policies for one service, each with its own rule, and as many Dataplanes that call it.
 fn crowd(size: usize) -> Vec<Resource> {
     let policies = (0..size).map(|index| crowded(index, "v1"));
     let dataplanes = mesh(size).into_iter().filter_map(|object| match object {

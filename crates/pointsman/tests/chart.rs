@@ -1,4 +1,4 @@
-//! The Helm chart and `pointsman install` make the same installation. `scripts/chart` runs these tests with the helm that HELM names.
+//! The Helm chart and `pointsman install` create the same installation. `scripts/chart` runs these tests with the binary of helm that HELM names.
 
 use std::collections::BTreeMap;
 use std::path::Path;

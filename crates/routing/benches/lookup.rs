@@ -1,8 +1,6 @@
 //! Cost of a lookup and of a changed route, neither of which should grow with the number of routes.
-//!
-//! A round of lookups goes over 10 hosts or paths spread over the table, at every size: the same traffic, so that what differs is the
-//! size of the table and not how much of it is in use. `spread` goes over 1,000: then most of what a lookup needs is not in the nearest
-//! cache, and the machine's memory is measured as well.
+//! A round of lookups uses 10 hosts or paths spread over the table, at every size, so that only the size of the table differs and not the part of it in use.
+//! `spread` uses 1,000: most data of a lookup is then not in the nearest cache, so that memory latency is measured as well.
 
 #![allow(missing_docs, reason = "the macros write functions without")]
 
@@ -21,7 +19,7 @@ use pointsman_routing::Tables;
 const ROUND: usize = 10;
 const SPREAD: usize = 1_000;
 
-/// Names that share no prefix, as in a cluster; a running number would flatter the hash.
+/// Names without a common prefix, as in a cluster; consecutive numbers would be unrealistically good for the hash.
 fn scattered(n: usize) -> String {
     format!("{:08x}", (n as u32).wrapping_mul(0x9E37_79B1))
 }
@@ -108,7 +106,7 @@ fn changes(c: &mut Criterion) {
             })
             .collect();
         let mut next = deltas.iter().cycle();
-        // Each change starts from a table that a snapshot still holds, as a proxy's does: nothing may be changed in place.
+        // Each change starts from a table that a snapshot still references, as in a proxy, so nothing can be changed in place.
         group.bench_function(format!("{name}/{count}"), |b| {
             b.iter_batched(
                 || (tables.clone(), next.next().expect("without end")),

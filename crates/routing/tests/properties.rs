@@ -1,4 +1,4 @@
-//! Random routes and requests: compares the table with a slow, obvious matcher, and with tables built in other ways.
+//! Random routes and requests: compares the table with a slow, naive matcher, and with tables built in other ways.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Manifests and certificates that the tests of several crates use. Only a dev-dependency: nothing of it is shipped.
+//! Manifests and certificates that the tests of several crates use. It is a dev-dependency only and never shipped.
 
 pub mod certificates;
 pub mod manifests;

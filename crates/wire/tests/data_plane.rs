@@ -26,7 +26,7 @@ struct Backend {
 }
 
 impl Backend {
-    /// Starts a server that answers requests, or closes every connection at once.
+    /// Starts a server that responds to requests, or closes every connection at once.
     fn start(address: SocketAddr, answers: bool) -> Backend {
         let listener = TcpListener::bind(address).expect("a free port");
         let backend = Backend {
@@ -141,7 +141,7 @@ impl DataPlane {
         rejected.map(|rejection| rejection.name).collect()
     }
 
-    /// Receives the resources again, one of which is changed.
+    /// Receives the resources again, with one of them changed.
     fn receive_changed(&mut self, name: &str, change: impl Fn(&mut Vec<u8>)) -> Vec<String> {
         let mut message = DeltaDiscoveryResponse::decode(&*self.message).expect("a message");
         let mut all = message.resources.iter_mut();
@@ -151,12 +151,12 @@ impl DataPlane {
         self.receive_message(&message.encode_to_vec())
     }
 
-    /// Sends a request on a connection of its own.
+    /// Sends a request on a separate connection.
     fn get(&self) {
         self.status("/");
     }
 
-    /// Sends a request for a path on a connection of its own. Returns the status of the response.
+    /// Sends a request for a path on a separate connection. Returns the status of the response.
     fn status(&self, path: &str) -> u16 {
         let mut stream = TcpStream::connect(self.listener).expect("a connection");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
@@ -269,7 +269,7 @@ fn two_rules(backend: &Backend) -> String {
 
 const RULE_A: &str = "rule/HTTPRoute/infra/r/gateway/0/0";
 
-// resources.proto: "A rule with a filter that the receiver does not know answers 500".
+// resources.proto: "A rule with a filter that the receiver does not know responds with 500".
 #[test]
 fn a_rule_with_an_unknown_filter_answers_500_and_others_are_unaffected() {
     let backend = Backend::start(free(10), true);

@@ -1,4 +1,4 @@
-//! Mutual TLS, authorization, and which private keys reach which proxies.
+//! Mutual TLS, authorization, and the distribution of private keys.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -184,11 +184,11 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     let delta = gateways(&["a", "b", "c", "d"]);
     control_plane.server.apply(&server::encode_all(&delta));
     let cases: [(&str, &[&str], &[&str], u64); 5] = [
-        // What it may have, named and not.
+        // The permitted Gateway, explicitly or as part of everything.
         ("edge-1.example", &["gateway/infra/a"], &["a"], 0),
         ("edge-1.example", &["*"], &["a"], 0),
         ("spiffe://example/edge-2", &["gateway/infra/b"], &["b"], 0),
-        // What another one may have.
+        // The Gateway of another proxy.
         (
             "edge-1.example",
             &["gateway/infra/a", "gateway/infra/b"],
@@ -225,7 +225,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
         let server = control_plane.server.clone();
         until("it is gone", || server.proxies().is_empty()).await;
     }
-    // One that is not listed is refused, so that it does not take nothing for its configuration.
+    // An unlisted proxy is refused, so that it does not apply an empty configuration.
     let files = issue(&authority, path, "proxy", &["unknown.example"]);
     let proxy = Proxy::start(&control_plane, files, &["gateway/infra/a"]);
     let state = proxy.state.clone();
@@ -233,7 +233,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     assert!(proxy.commits.is_empty());
     assert!(control_plane.server.refusals() > refused);
     drop(proxy);
-    // Nor may it ask for everything, which is counted too.
+    // It may not subscribe to everything either, which is counted too.
     let refused = control_plane.server.refusals();
     let files = issue(&authority, path, "proxy", &["unknown.example"]);
     let proxy = Proxy::start(&control_plane, files, &["*"]);
@@ -243,7 +243,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     .await;
     assert!(proxy.commits.is_empty());
     drop(proxy);
-    // A key that is renewed, or comes later, goes the same way.
+    // A key that is renewed or added later is distributed in the same way.
     let files = issue(&authority, path, "proxy", &["edge-1.example"]);
     let mut proxy = Proxy::start(&control_plane, files, &["*"]);
     proxy.receive().await;
@@ -259,7 +259,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     assert_eq!(proxy.keys, set(&["Secret infra/a"]));
 }
 
-// "reloaded on change": what is permitted is adjusted while the proxy is connected.
+// "reloaded on change": permissions change while the proxy is connected.
 #[tokio::test]
 async fn a_changed_permission_takes_effect_on_open_streams() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -290,11 +290,11 @@ async fn a_changed_permission_takes_effect_on_open_streams() {
     first.receive().await;
     assert_eq!(first.gateways, set(&["infra/a", "infra/b"]));
     assert_eq!(first.keys, set(&["Secret infra/a", "Secret infra/b"]));
-    // A Gateway that is not permitted any more is removed.
+    // A Gateway that is no longer permitted is removed.
     permit("edge-1.example gateway/infra/b\n");
     first.receive().await;
     assert_eq!(first.removed, set(&["infra/a"]));
-    // A proxy that may have nothing is not connected any more, and keeps what it has.
+    // A proxy without permissions is disconnected, and keeps its configuration.
     permit("");
     let server = control_plane.server.clone();
     until("its stream has ended", || server.proxies().len() == 1).await;
@@ -368,7 +368,7 @@ async fn renewed_certificates_are_used_for_new_connections_and_open_ones_stay_op
     first.receive().await;
     assert_eq!(first.gateways, set(&["infra/a", "infra/b"]));
     assert_eq!(first.state.current().failures, 0, "its connection lived on");
-    // A broken file leaves the last good certificate in effect.
+    // While the file is broken, the last valid certificate stays in effect.
     fs::write(path.join("server.crt"), "broken").expect("written");
     let files = issue(&new, path, "third", &["edge-1.example"]);
     let mut third = Proxy::start(&control_plane, files, &["*"]);

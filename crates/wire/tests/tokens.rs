@@ -1,4 +1,4 @@
-//! Identity by token: proxies without a certificate, over TLS whose authority is the control plane's own.
+//! Identity by token: proxies without a certificate, over TLS with a certificate that the control plane has issued.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -225,7 +225,7 @@ async fn a_rotation_of_the_authority_drops_no_proxy() {
     let control_plane = ControlPlane::start(&old);
     let mut first = Proxy::start(&control_plane, path, Some(&token), "*");
     first.receive().await;
-    // Proxies trust both, then the new one issues.
+    // Proxies trust both; then the new authority issues certificates.
     write(path, "ca.crt", &format!("{}{}", old.pem, new.pem));
     let mut second = Proxy::start(&control_plane, path, Some(&token), "*");
     second.receive().await;
@@ -234,7 +234,7 @@ async fn a_rotation_of_the_authority_drops_no_proxy() {
     let mut third = Proxy::start(&control_plane, path, Some(&token), "*");
     third.receive().await;
     assert_eq!(third.gateways, ["infra/a"]);
-    // The old one is not trusted any more.
+    // The old authority is no longer trusted.
     write(path, "ca.crt", &new.pem);
     let mut fourth = Proxy::start(&control_plane, path, Some(&token), "*");
     fourth.receive().await;

@@ -130,7 +130,7 @@ impl Harness {
         }
     }
 
-    /// One whose sinks use no tables, because there are none.
+    /// A reconciler without sinks, so that no tables are used.
     pub fn without_sinks(text: &str) -> Self {
         let (snapshots, log): (Arc<Snapshots>, Arc<Mutex<SinkLog>>) = Default::default();
         let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone());

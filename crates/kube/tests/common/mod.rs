@@ -1,4 +1,4 @@
-//! A controller in the test's own process, on the cluster of `KUBECONFIG`. Each test has a namespace and a controller name of its own.
+//! A controller in the process of the test, on the cluster of `KUBECONFIG`. Each test has its own namespace and controller name.
 
 #![allow(dead_code, reason = "no test uses everything")]
 
@@ -17,7 +17,7 @@ use pointsman_kube::Settings;
 use pointsman_resources::ObjectKey;
 use serde_json::{Value, json};
 
-/// A namespace on the cluster, with a GatewayClass of its own.
+/// A namespace on the cluster, with its own GatewayClass.
 pub struct Cluster {
     pub client: Client,
     pub namespace: String,
@@ -160,7 +160,7 @@ impl Cluster {
         ObjectKey::new(kind, self.namespace.clone(), name)
     }
 
-    /// Removes what the test has created.
+    /// Deletes the objects that the test has created.
     pub async fn clean_up(self) {
         self.delete("GatewayClass", &self.namespace).await;
         self.delete("Namespace", &self.namespace).await;
@@ -219,7 +219,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Returns whether an object that may have a status is known.
+    /// Returns whether there is an object that may have a status.
     pub fn knows(&self, key: &ObjectKey) -> bool {
         let snapshot = self.snapshots.latest();
         snapshot.entries.keys().any(|(_, known)| known == key)
@@ -237,7 +237,7 @@ impl Controller {
             .contains("status_queue 0")
     }
 
-    /// Ends as a process does that is asked to.
+    /// Shuts down gracefully.
     pub async fn stop(mut self) {
         self.cluster.take().expect("it runs").stop().await;
     }
@@ -252,7 +252,7 @@ impl Drop for Controller {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     for _ in 0..1200 {
         if holds().await {

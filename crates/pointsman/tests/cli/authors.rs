@@ -25,7 +25,7 @@ fn explain(manifests: &str, flags: &[&str]) -> (Option<i32>, serde_json::Value) 
     (output.status.code(), json(&output))
 }
 
-/// Asserts the same outcome in `check` (status names the flag) and in `explain` (the rule answers 500).
+/// Asserts the same outcome in `check` (status names the flag) and in `explain` (the rule responds with 500).
 fn is_refused(manifests: &str, flags: &[&str], says: &str) {
     let checked = pointsman(&[&["check", "-f", "-"], flags].concat(), manifests);
     let printed = text(&checked);
@@ -168,7 +168,7 @@ fn an_irregular_file_is_one_error_and_other_files_are_read() {
     assert!(text(&explained).contains("HTTPRoute shop/web"));
 }
 
-/// A link to `/` would have the whole machine searched, `/proc` and network mounts included; so would folders nested as deeply as a path is long.
+/// A link to `/` would cause the whole machine to be scanned, including `/proc` and network mounts; so would folders nested as deeply as a path is long.
 #[test]
 fn links_to_folders_elsewhere_are_not_followed_and_nesting_has_an_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -198,7 +198,7 @@ fn links_to_folders_elsewhere_are_not_followed_and_nesting_has_an_end() {
         ]
     );
     assert!(printed.contains("HTTPRoute shop/web"), "{printed}");
-    // A link into another folder that -f names is no way out.
+    // A link into another folder that -f names is followed.
     std::fs::remove_dir_all(path("m/d")).expect("removed");
     std::fs::remove_file(path("m/root")).expect("removed");
     std::fs::remove_file(path("m/inner/up")).expect("removed");
@@ -232,7 +232,7 @@ fn control_characters_of_manifests_reach_no_terminal() {
     }
 }
 
-// A runner of CI executes lines such as `::error::…` in the output of a command.
+// CI runners execute lines such as `::error::…` in the output of a command.
 #[test]
 fn a_value_with_line_ends_stays_on_the_line_of_its_error() {
     let value = r"a\n::error::injected";
@@ -349,7 +349,7 @@ fn routable_policy_rejects_endpoints_on_this_machine() {
     let refused = explain(&["--endpoint-addresses", "routable"]);
     assert_eq!(refused["status"], 503, "{refused}");
 
-    // Without a policy on Kuma's traffic there is no condition to say it.
+    // Without a Kuma policy for the traffic there is no condition that could report it.
     let calls = "{type: Mesh, name: default}
 ---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.7, inbound: [{port: 1, tags: {kuma.io/service: web}}], outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}
 ---\n{type: Dataplane, mesh: default, name: backend, networking: {address: 127.0.0.1, inbound: [{port: 2, tags: {kuma.io/service: backend}}]}}\n";

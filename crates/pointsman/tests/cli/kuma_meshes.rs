@@ -28,7 +28,7 @@ const TWO_MESHES: &str = r#"
 {type: MeshHTTPRoute, mesh: one, name: us, spec: {targetRef: {kind: MeshGateway, name: edge, tags: {region: us}}, to: [{targetRef: {kind: Mesh}, rules: [{matches: [{path: {prefix: /}}], default: {filters: [{directResponse: {status: 206}}]}}]}]}}
 "#;
 
-/// "A universal document is told by its mesh and name": an ambiguous name is an error.
+/// A universal document is identified by its mesh and name, so an ambiguous name is an error.
 #[test]
 fn an_ambiguous_proxy_name_requires_its_mesh() {
     let check_for = |name: &str| {

@@ -112,7 +112,7 @@ async fn tls_to_a_service_port_with_an_http_route() {
 async fn requests_to_a_workloads_own_address_bypass_routes() {
     let cluster = Address::new();
     let backend = Backend::http1("own").await;
-    // The route would answer 404.
+    // The route would respond with 404.
     let route = mesh_route("shop", "default", "shop").replace(
         "[{backendRefs",
         "[{matches: [{path: {value: /only}}], backendRefs",

@@ -14,7 +14,7 @@ use crate::support::message::*;
 const TCP: u16 = 9000;
 const PROBES: u16 = 15020;
 
-/// Returns the servers of Pointsman beside its admin server, by port, with the names that conditions have for them.
+/// Returns the servers of Pointsman besides its admin server, by port, with their names in conditions.
 fn other_servers() -> Vec<(u16, &'static str)> {
     let mut servers = vec![(PROBES, "Pointsman's own server for probes")];
     if SPLIT {
@@ -90,7 +90,7 @@ async fn no_route_reaches_the_admin_server() {
     }
 }
 
-// Whoever connects to a control plane without TLS receives private keys.
+// A client of a control plane without TLS receives private keys.
 #[tokio::test]
 async fn no_route_reaches_other_servers_of_pointsman() {
     let gateway = Gateway::setup(&to_admin())
@@ -399,7 +399,7 @@ async fn a_direct_response_serves_only_what_the_operator_allows() {
     }
 }
 
-// A client learns that a route can't be served, and not which objects there are.
+// A client learns that a route can't be served, but no names of objects.
 #[tokio::test]
 async fn error_responses_do_not_name_objects() {
     let dead = "backendRefs: [{name: dead, port: 80}]";

@@ -314,7 +314,7 @@ async fn a_removed_endpoint_receives_no_more_requests() {
     };
     let gateway = Gateway::of(&manifests(&[&one, &two], "/old")).await;
     gateway.write("main.yaml", &manifests(&[&two], "/new"));
-    // The marker route has no backend: once it answers 500, the change is in effect.
+    // The marker route has no backend: once it responds with 500, the change is in effect.
     let marker = get("/new").header("x-marker", "yes");
     gateway
         .until("the change", marker, |response| response.status == 500)

@@ -335,7 +335,7 @@ async fn policies_take_precedence_over_routes_for_requests_of_a_pod() {
     .await;
 }
 
-/// A MeshTCPRoute governs connections without HTTP, whose bytes are forwarded unchanged.
+/// A MeshTCPRoute applies to connections without HTTP, whose bytes are forwarded unchanged.
 #[tokio::test]
 async fn tcp_connections_of_a_pod_follow_tcp_routes() {
     let (till, shop, other) = (Address::new(), Address::new(), Address::new());

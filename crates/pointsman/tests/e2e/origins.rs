@@ -145,8 +145,8 @@ async fn underscored(gateway: &Gateway, backend: &Backend) -> Vec<Saw> {
     backend.saw(2).await
 }
 
-/// RFC 3875 §4.1.18: "The HTTP header field name is converted to upper case, has all occurrences of "-" replaced with "_" and has "HTTP_" prepended": `X_User` and
-/// `X-User` are one to CGI.
+/// RFC 3875 §4.1.18: "The HTTP header field name is converted to upper case, has all occurrences of "-" replaced with "_" and has "HTTP_" prepended": `X_User`
+/// and `X-User` are the same to CGI.
 #[tokio::test]
 async fn a_name_with_underscores_never_passes_for_a_header_that_is_set_removed_or_frames() {
     let kept = |saw: &Saw| -> Vec<String> {
@@ -166,7 +166,7 @@ async fn a_name_with_underscores_never_passes_for_a_header_that_is_set_removed_o
         assert_eq!(saw.all("x-own"), ["backend"]);
         assert_eq!(saw.all("x-forwarded-for"), ["127.0.0.1"]);
     }
-    // Without filters only Pointsman's own names and framing are guarded.
+    // Without filters only Pointsman's own names and framing are protected.
     let backend = Backend::http2_with("web", |_| status(200)).await;
     let gateway = Gateway::of(&manifests("kubernetes.io/h2c", &backend, &to("web"))).await;
     for saw in underscored(&gateway, &backend).await {
@@ -175,7 +175,8 @@ async fn a_name_with_underscores_never_passes_for_a_header_that_is_set_removed_o
     }
 }
 
-/// RFC 9110 §9.1: "The method token is case-sensitive". Some origins answer `head` without a body, or do `delete`, which no rule for DELETE has matched.
+/// RFC 9110 §9.1: "The method token is case-sensitive". Some origins respond to `head` without a body, or execute `delete`, which no rule for DELETE has
+/// matched.
 #[tokio::test]
 async fn a_registered_method_in_another_case_is_400() {
     let (web, guarded) = (Backend::http1("web").await, Backend::http1("guarded").await);
@@ -242,7 +243,7 @@ async fn strict_paths_reject_ambiguous_paths_with_400() {
         assert_eq!(gateway.ask(get(target)).await.status, 200, "{target}");
         assert_eq!(gateway.ask_http2(get(target)).await.status, 200, "{target}");
     }
-    // As the Gateway API expects, they are served unless the operator says otherwise.
+    // As the Gateway API expects, they are served unless the operator sets `--paths strict`.
     let gateway = Gateway::of(&manifests("http", &backend, &rule)).await;
     for target in AMBIGUOUS.into_iter().chain(CLEAR) {
         assert_eq!(gateway.ask(get(target)).await.status, 200, "{target}");

@@ -42,7 +42,7 @@ fn web(backend: &Backend) -> Setup {
     Gateway::setup(&manifests.concat()).argument("--proxy-protocol", BALANCER)
 }
 
-/// Waits until as many connections were closed for want of a header.
+/// Waits until this number of connections was closed because of a missing header.
 async fn refused(gateway: &Gateway, count: usize) {
     let series = format!("pointsman_connections_refused_total{{reason=\"ProxyProtocol\"}} {count}");
     eventually("connections are counted", || async {
@@ -120,7 +120,7 @@ async fn a_load_balancer_without_a_valid_header_is_disconnected_and_counted() {
         b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n",
         b"PROXY TCP4 192.0.2.7 198.51.100.1 04711 80\r\nGET / HTTP/1.1\r\nHost: example.com\r\n\r\n",
         b"\r\n\r\n\0\r\nQUIT\n\x11\x11\0\x0c",
-        // It takes too long.
+        // The header takes too long.
         b"PROXY TCP4 192.0.2.7",
     ];
     for bytes in closed {

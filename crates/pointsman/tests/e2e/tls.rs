@@ -201,7 +201,7 @@ async fn explained(gateway: &Gateway, url: &str) -> (String, Value) {
     (outcome.to_owned(), explained["status"].clone())
 }
 
-/// A listener that can't serve keeps its hostname: whoever may attach to a catch-all listener gets none of its requests.
+/// A listener that can't serve keeps its hostname: routes that attach to a catch-all listener get none of its requests.
 #[tokio::test]
 async fn a_listener_whose_secret_is_gone_keeps_its_hostname() {
     let authority = Authority::new();
@@ -234,7 +234,7 @@ async fn a_listener_whose_secret_is_gone_keeps_its_hostname() {
         explained(&gateway, &url).await == ("respond".to_owned(), "reset".into())
     })
     .await;
-    // Neither new connections nor those that it has accepted, nor the catch-all's.
+    // Neither on new connections, nor on those that it has accepted, nor on those of the catch-all listener.
     assert!(secure.try_connect(gateway.at(HTTPS)).await.is_err());
     assert_eq!(h2.ask(&ask).await.status, 421);
     assert_eq!(h1.ask(&ask).await.status, 421);
@@ -491,8 +491,8 @@ async fn a_client_that_sends_no_client_hello_is_closed() {
     assert_eq!(Http1::over(stream).ask(&get("/")).await.status, 200);
 }
 
-/// RFC 9112 §8: a response that ends with the connection "is considered complete unless an error was indicated by the underlying connection (e.g., an "incomplete close"
-/// in TLS would leave the response incomplete".
+/// RFC 9112 §8: a response that ends with the connection "is considered complete unless an error was indicated by the underlying connection (e.g., an
+/// "incomplete close" in TLS would leave the response incomplete".
 #[tokio::test]
 async fn a_response_without_length_is_complete_only_with_a_tls_closure_alert() {
     use tokio::io::AsyncWriteExt;

@@ -1,4 +1,4 @@
-//! The condition `pointsman.io/InEffect`, with proxies that stop, come back and reject.
+//! The condition `pointsman.io/InEffect`, with proxies that stop, reconnect and reject resources.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ async fn more_and_fewer_proxies_change_no_status() {
         plane.condition("web", "pointsman.io/InEffect").await,
         before
     );
-    // Addresses of Gateways follow the proxies; nothing of the route does.
+    // Addresses of Gateways depend on the proxies, the status of the route does not.
     let route = |page: &str| {
         let page: Value = serde_json::from_str(page).expect("JSON");
         page["items"][2].clone()
@@ -118,7 +118,7 @@ async fn more_and_fewer_proxies_change_no_status() {
     assert_eq!(route(&after), route(&status));
 }
 
-// With `run`, a change is in effect once it is committed; `e2e` and `run` test everything else of it.
+// With `run`, a change is in effect once it is committed. All other properties are tested in `e2e` and `run`.
 #[tokio::test]
 async fn a_route_that_is_not_accepted_has_no_effect() {
     let unknown = route_on(
@@ -142,7 +142,7 @@ async fn a_route_that_is_not_accepted_has_no_effect() {
 const SNAPSHOT: &str = "type.googleapis.com/pointsman.v1.Snapshot";
 const REJECTIONS: &str = "type.googleapis.com/pointsman.v1.Rejections";
 
-/// A client that speaks the protocol, and rejects rules as long as the test wants. Real proxies of the controller's version can use everything that it sends.
+/// A client of the protocol that rejects rules until the test stops it. Real proxies of the controller's version can use all resources that it sends.
 struct Rejecting {
     requests: SendStream<Bytes>,
     responses: Messages,
@@ -219,7 +219,8 @@ impl Rejecting {
     }
 }
 
-// "or that rejected one of its resources and why"; "one bad resource never holds back the others, and the control plane reports which and why in status, log and metrics"
+// "or that rejected one of its resources and why"; "one bad resource never holds back the others, and the control plane reports which and why in status, log
+// and metrics"
 #[tokio::test]
 async fn a_rejected_rule_is_reported_with_its_reason_until_the_proxy_accepts_it() {
     let other = route(
@@ -280,7 +281,7 @@ async fn docs_control_plane_md_lists_every_metric() {
             cells[2].to_owned(),
         ]
     });
-    // Those of the work with a cluster are served by a controller of one only.
+    // Only a controller of a cluster serves the metrics of the cluster.
     let rows = rows.filter(|[name, ..]| !name.starts_with("pointsman_kubernetes_"));
     let mut documented: Vec<[String; 3]> = rows.collect();
     let plane = Plane::start(&version(1)).await;

@@ -1,5 +1,5 @@
-//! Control plane and proxy that are killed, or cut off from each other, at any moment and under traffic. Whatever happens, a proxy that runs answers, and once everything
-//! runs and is connected, it answers exactly as the newest manifests say.
+//! Control plane and proxy are killed, or disconnected from each other, at any moment and under traffic. A running proxy always responds, and once both run and
+//! are connected, its responses correspond to the newest manifests.
 //!
 //! `scripts/faults` runs longer sequences. A failed one is repeated with `FAULTS_SEED`.
 
@@ -32,7 +32,7 @@ const ROUTES: usize = 6;
 /// Routes that never change: they make snapshots large, so that they are interrupted.
 const MORE: usize = 400;
 
-/// Time until everything is as it should be. Keepalive needs 20 s to notice a cut, and attempts to connect are up to 10 s apart.
+/// Time until the newest manifests are in effect. Keepalive needs 20 s to detect a cut link, and attempts to connect are up to 10 s apart.
 const CONVERGENCE: Duration = Duration::from_secs(90);
 
 /// xorshift64*.
@@ -51,7 +51,7 @@ impl Random {
     }
 }
 
-/// A rule that answers requests for one path by itself, so that the answer shows its version.
+/// A rule that redirects requests for one path, so that the response shows its version.
 fn answer(path: &str, version: usize) -> String {
     format!(
         "{{matches: [{{path: {{type: Exact, value: {path}}}}}], filters: [{{type: RequestRedirect, requestRedirect: {{path: {{type: ReplaceFullPath, replaceFullPath: /v{version}}}}}}}]}}"
@@ -62,7 +62,7 @@ fn answering(name: &str, version: usize) -> String {
     route(name, &[&answer(&format!("/{name}"), version)])
 }
 
-/// Asks for a path. Returns the version of the answer, `None` for 404.
+/// Requests a path. Returns the version in the response; `None` for 404.
 async fn ask(at: std::net::SocketAddr, path: &str) -> Result<Option<usize>, String> {
     let exchange = async {
         let mut client = Http1::try_connect(at)
@@ -83,10 +83,10 @@ async fn ask(at: std::net::SocketAddr, path: &str) -> Result<Option<usize>, Stri
     limited.map_err(|_| format!("{path}: no answer"))?
 }
 
-/// Traffic that must be answered while the proxy runs.
+/// Requests that must get a response while the proxy runs.
 #[derive(Default)]
 struct Traffic {
-    /// Counts starts and ends of the proxy. What was asked in between does not count.
+    /// Counts starts and exits of the proxy. Requests in between are ignored.
     epoch: AtomicUsize,
     answered: AtomicUsize,
     lost: Mutex<Vec<String>>,
@@ -124,7 +124,7 @@ impl Traffic {
 struct Split {
     folder: tempfile::TempDir,
     address: Address,
-    /// The network between both, if it is not loopback.
+    /// The network between them, if it is not loopback.
     link: Option<Link>,
     controller: Option<Child>,
     proxy: Option<Child>,
@@ -232,7 +232,7 @@ impl Split {
         self.controller = Some(self.spawn(command));
     }
 
-    /// The admin server of the control plane stays on loopback, that of its own namespace if it has one.
+    /// The admin server of the control plane is on loopback, in the control plane's own namespace if it has one.
     fn admin_ip(&self) -> std::net::IpAddr {
         match &self.link {
             Some(_) => [127, 0, 0, 1].into(),
@@ -303,7 +303,7 @@ impl Split {
         }
     }
 
-    /// Does something, whose end may be the end of a process.
+    /// Performs a random step, which may kill a process.
     async fn step(&mut self, random: &mut Random) {
         let what = random.below(if self.link.is_some() { 16 } else { 10 });
         self.history.push(what.to_string());
@@ -337,7 +337,7 @@ impl Split {
         tokio::time::sleep(random.millis(300)).await;
     }
 
-    /// Lets everything run and be connected, and waits until each route answers as the manifests say.
+    /// Restores processes and network, and waits until the responses of all routes correspond to the manifests.
     async fn converge(&mut self) {
         if let Some(link) = &mut self.link {
             link.heal();
@@ -384,7 +384,7 @@ impl Drop for Split {
     }
 }
 
-/// Seed and duration of a test. `scripts/faults` sets the duration, and each of its sequences has another seed.
+/// Seed and duration of a test. `scripts/faults` sets the duration, and uses another seed for each sequence.
 fn plan(default: u64) -> (u64, Duration) {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     let seconds = number("FAULTS_SECONDS");

@@ -1,4 +1,5 @@
-//! The tests of `e2e` with control plane and data plane in two processes: whatever `run` does, `controller` and `proxy` do. And faults, which only two processes have.
+//! The tests of `e2e` with control plane and data plane in two processes, because `controller` and `proxy` have all features of `run`; and tests of faults
+//! between the two.
 
 include!("../e2e/suite.rs");
 

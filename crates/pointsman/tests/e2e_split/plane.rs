@@ -1,4 +1,4 @@
-//! A controller with any number of proxies, each a process of its own, and the commands that ask the controller.
+//! A controller with any number of proxies, each in its own process, and the commands that query the controller.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -69,7 +69,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -102,12 +102,12 @@ impl Plane {
         Plane { controller, folder }
     }
 
-    /// Address at which proxies are served.
+    /// Address of the xDS server.
     pub fn xds(&self) -> SocketAddr {
         self.controller.address.at(XDS)
     }
 
-    /// Replaces the manifests in one step.
+    /// Replaces the manifests atomically.
     pub fn write(&self, manifests: &str) {
         let new = self.folder.path().join("new");
         std::fs::write(&new, manifests).expect("written");
@@ -138,7 +138,7 @@ impl Plane {
         format!("http://{}", self.controller.admin())
     }
 
-    /// Runs a command that asks the controller.
+    /// Runs a command that queries the controller.
     pub async fn command(&self, arguments: &[&str]) -> Output {
         let server = self.server();
         let mut command = Command::new(BINARY);

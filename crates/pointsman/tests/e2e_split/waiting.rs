@@ -1,4 +1,4 @@
-//! The commands that ask a controller: `status`, `wait` and `check --server`.
+//! The commands that query a controller: `status`, `wait` and `check --server`.
 
 use std::process::Command;
 
@@ -312,7 +312,7 @@ fn help_describes_the_commands() {
     }
 }
 
-// "all five route kinds and Kuma's policies": each is in effect once its proxy has it, and `wait` says so.
+// "all five route kinds and Kuma's policies": each is in effect once its proxy has it, and `wait` returns.
 #[tokio::test]
 async fn every_kind_of_route_can_be_waited_for() {
     let backend = Backend::http1("web").await;

@@ -28,7 +28,7 @@ fn checked(arguments: &[&str]) -> Vec<Value> {
     list["items"].as_array().cloned().unwrap_or_default()
 }
 
-/// Returns the parts of an object's status that follow from configuration and belong to a controller: all but times, generations and the state of proxies.
+/// Returns the parts of an object's status that depend on configuration and belong to a controller: all except times, generations and the state of proxies.
 fn comparable(object: &Value, controller: &str) -> Value {
     fn strip(value: &mut Value) {
         match value {
@@ -54,7 +54,7 @@ fn comparable(object: &Value, controller: &str) -> Value {
         if let Some(entries) = status[list].as_array_mut() {
             entries.retain(|entry| entry["controllerName"] == controller);
         }
-        // What is absent reads like an empty list.
+        // A missing list equals an empty one.
         if status[list].as_array().is_none_or(Vec::is_empty)
             && let Some(status) = status.as_object_mut()
         {
@@ -65,7 +65,7 @@ fn comparable(object: &Value, controller: &str) -> Value {
     status
 }
 
-/// Adapts an example to a cluster that others use: namespaces and classes of its own, and addresses that the API server accepts.
+/// Adapts an example to a shared cluster: its own namespaces and classes, and addresses that the API server accepts.
 struct Adapter<'l> {
     lab: &'l Lab,
     prefix: String,
@@ -216,7 +216,7 @@ fn statuses_on_the_cluster_equal_what_check_prints_for_the_same_objects() {
     let mut folders: Vec<_> = std::fs::read_dir(&examples)
         .expect("examples")
         .map(|entry| entry.expect("an entry").path())
-        // Universal documents of Kuma are no Kubernetes objects.
+        // Universal documents of Kuma are not Kubernetes objects.
         .filter(|path| {
             path.is_dir()
                 && !matches!(

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::support::{Lab, Process, backend, eventually, http_get};
 use crate::traffic::address;
 
-/// A token of no API server, which says that it has expired.
+/// An expired token that no API server has issued.
 fn expired() -> String {
     let claims = r#"{"aud": ["pointsman"], "exp": 1700000000}"#;
     format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
@@ -115,7 +115,7 @@ fn a_secret_reaches_only_the_proxies_of_gateways_that_name_it() {
     for (gateway, foreign) in [("one", "two"), ("two", "one")] {
         let token = lab.token(&lab.account(gateway), "pointsman");
         let cache = lab.path(&format!("cache-{gateway}"));
-        // Whatever the proxy asks for.
+        // Regardless of the proxy's subscription.
         let proxy = lab.proxy(&format!("proxy-{gateway}"), gateway, &token, &[&controller]);
         proxy.ready();
         let (_, config) = proxy.page("/config").expect("a page");

@@ -54,7 +54,7 @@ fn a_follower_serves_proxies_and_takes_over_within_seconds() {
     eventually("the new route answers", || {
         answers("later.example").then_some(())
     });
-    // A controller that is asked to end releases the Lease, so that nobody waits for its end.
+    // A controller that shuts down releases the Lease, so that the others need not wait for its expiry.
     let third = lab.controller("third");
     second.stop();
     let start = now();

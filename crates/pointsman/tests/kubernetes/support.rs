@@ -10,7 +10,7 @@ use serde_json::Value;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_pointsman");
 
-/// Time within which everything is expected.
+/// Deadline of every step.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs kubectl, and returns what it prints or why it failed.
@@ -315,7 +315,7 @@ impl Process {
         self.child.wait().expect("it ends");
     }
 
-    /// Asks the process to end, and waits until it has.
+    /// Stops the process gracefully, and waits until it has exited.
     pub fn stop(&mut self) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &id]).status();
@@ -335,7 +335,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits until something is there.
+/// Waits until a function returns a value.
 pub fn eventually<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let end = now() + LIMIT;
     loop {

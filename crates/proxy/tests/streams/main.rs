@@ -1,6 +1,6 @@
-//! Everything that is not HTTP, from manifests to sockets: TCP, TLS, UDP, the mesh, names, and what is refused.
+//! Tests from manifests to sockets, except for HTTP: TCP, TLS, UDP, the mesh, DNS names, and refused connections.
 
-#![allow(clippy::disallowed_methods, reason = "tests wait, and not for ever")]
+#![allow(clippy::disallowed_methods, reason = "tests have deadlines")]
 
 mod certificates;
 mod idle;

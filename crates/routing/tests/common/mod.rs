@@ -67,7 +67,7 @@ impl Req {
     }
 }
 
-/// A match, to be filled.
+/// A match without conditions.
 pub fn matched(path: PathPredicate) -> BoundMatch {
     BoundMatch {
         index: 0,
@@ -122,7 +122,7 @@ impl Ask for BoundMatch {
     }
 }
 
-/// A rule that sends all to one Service.
+/// A rule that forwards all requests to one Service.
 pub fn rule(matches: Vec<BoundMatch>, service: &str) -> BoundRule {
     BoundRule {
         index: 0,

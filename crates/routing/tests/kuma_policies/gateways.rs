@@ -307,8 +307,8 @@ fn the_host_may_become_the_backends() {
     assert!(found.backends[1].request.is_none());
 }
 
-/// MADR 045: "It's based on an exact string match." A missing hostname and `*` match the same hosts but are not merged. Of equal matches, that of the policy with
-/// the higher precedence is used.
+/// MADR 045: "It's based on an exact string match." A missing hostname and `*` match the same hosts but are not merged. Of equal matches, that of the policy
+/// with the higher precedence is used.
 #[test]
 fn different_spellings_of_all_hosts_are_not_merged() {
     let policy = |name: &str, hostnames: &str, default: &str| {
@@ -398,7 +398,7 @@ fn a_connection_limit_is_that_of_the_port() {
     }
 }
 
-/// Reports of the proxies of a MeshGateway determine the status of its listeners: one that no proxy could serve is not in effect.
+/// Reports of the proxies of a MeshGateway determine the status of its listeners: a listener that no proxy can serve is not programmed.
 #[test]
 fn observations_of_a_listener_are_reported_in_its_status() {
     let name = Name::new("mesh:default", "edge-1");

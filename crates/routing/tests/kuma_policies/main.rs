@@ -1,4 +1,4 @@
-//! Kuma's policies from their text to the request: the sentences of MADR 011 and MADR 045.
+//! Kuma's policies, from their manifests to requests, by the sentences of MADR 011 and MADR 045.
 
 mod external;
 mod gateways;
@@ -61,7 +61,7 @@ impl World {
         world
     }
 
-    /// The mesh above, and more.
+    /// The mesh above with further documents.
     fn with(yaml: &str) -> World {
         World::of(&format!("{MESH}\n---\n{yaml}"))
     }

@@ -359,7 +359,7 @@ fn http(name: &str, to: &str) -> String {
 #[test]
 fn the_protocol_decides_between_http_and_tcp_routes() {
     let split = "[{kind: MeshService, name: db2, weight: 3}, {kind: MeshService, name: backend, weight: 1}]";
-    // http destination, both: HTTP governs.
+    // http destination, both: HTTP applies.
     let world = World::with(&format!(
         "{}{}",
         http("h", "backend"),
@@ -435,7 +435,7 @@ fn a_tcp_route_without_rules_forwards_streams_to_their_original_destination() {
     );
 }
 
-/// "common protocol of all endpoints": gRPC is HTTP/2, everything is bytes; and a tag may be written in capitals.
+/// "common protocol of all endpoints": gRPC is HTTP/2, and all protocols are TCP; and a tag may be in upper case.
 #[test]
 fn the_protocol_of_a_service_is_the_one_that_its_endpoints_have_in_common() {
     let route = "\n---\n{type: MeshHTTPRoute, mesh: default, name: r, spec: {to: [{targetRef: {kind: MeshService, name: backend}, rules: [{matches: [{path: {prefix: /}}], default: {}}]}]}}";
@@ -460,7 +460,7 @@ fn the_protocol_of_a_service_is_the_one_that_its_endpoints_have_in_common() {
     }
 }
 
-/// "`proxyTypes: [Sidecar,Gateway]`": another's gateway is one too, though it sends as a sidecar does.
+/// "`proxyTypes: [Sidecar,Gateway]`": a delegated gateway counts as a gateway, although it sends requests like a sidecar.
 #[test]
 fn a_delegated_gateway_is_a_gateway() {
     let delegated = "\n---\n{type: Dataplane, mesh: default, name: kong, networking: {address: 10.0.0.13, gateway: {type: DELEGATED, tags: {kuma.io/service: kong}}, outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}";

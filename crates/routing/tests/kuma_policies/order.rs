@@ -4,7 +4,7 @@ use pointsman_routing::{Extent, FrontendTable, shadowed};
 
 use crate::{World, fate, policies, query, route};
 
-/// A rule for all requests, or for those with a match, that is answered with a status.
+/// A rule for all requests, or for those with a match, that responds with a status.
 fn rule(matched: &str, status: u16) -> String {
     format!(
         "{{matches: [{matched}], default: {{filters: [{{directResponse: {{status: {status}}}}}]}}}}"
@@ -141,7 +141,7 @@ fn the_zone_of_a_proxy_is_its_label() {
     assert_eq!(fate(&world.from("unknown", url)), "201");
 }
 
-/// "role: system < producer < consumer < workload-owner", as a universal document says it; "`consumer`/`workload-owner` policies apply only to
+/// "role: system < producer < consumer < workload-owner", as in a universal document; "`consumer`/`workload-owner` policies apply only to
 /// dataplanes of the policy's namespace".
 #[test]
 fn the_role_of_a_universal_document_is_its_label() {

@@ -214,7 +214,7 @@ fn backends_may_be_resources() {
     }
 }
 
-/// TLS with what is outside the mesh: the name asked for, whom to trust, or why it can't be had.
+/// TLS settings of external services: server name, trust anchors, or the reason why they are invalid.
 #[test]
 fn an_external_service_may_use_tls() {
     let external = |verification: &str| {
@@ -259,7 +259,7 @@ fn a_policy_of_which_no_rule_is_left_is_not_accepted() {
         ),
         "{said:?}"
     );
-    // Its neighbours stand.
+    // Other rules stay in effect.
     let fine = "{matches: [{path: {prefix: /b}}], default: {}}";
     let world = World::with(&route("a", "{kind: Mesh}", &format!("[{broken}, {fine}]")));
     assert_eq!(

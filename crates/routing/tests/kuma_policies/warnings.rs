@@ -2,7 +2,7 @@
 
 use crate::{World, documents, route};
 
-/// The warnings that a folder gives: object, field and message.
+/// Returns the warnings about a folder: object, field and message.
 fn warnings(world: &World) -> Vec<(String, String, String)> {
     let all = world.binder.warnings().into_iter();
     all.map(|w| (w.object.name.name.to_string(), w.field, w.message))
@@ -112,7 +112,7 @@ fn an_outbound_that_does_not_resolve_causes_a_warning() {
         message,
         "127.0.0.1:10002 is not served: mesh default has no MeshService nope"
     );
-    // It comes up when the MeshService does.
+    // The outbound is opened once the MeshService exists.
     let mut world = World::with(client);
     world.apply(documents("{type: MeshService, mesh: default, name: nope, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, targetPort: 3001, appProtocol: http}]}}"));
     assert_eq!(warnings(&world), []);

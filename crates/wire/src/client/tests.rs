@@ -103,7 +103,7 @@ impl Proxy {
         }
     }
 
-    /// Receives a commit and puts it in effect.
+    /// Receives a commit and puts it into effect.
     async fn receive(&mut self) {
         let commit = tokio::time::timeout(Duration::from_secs(30), self.commits.recv()).await;
         let commit = commit.expect("in time").expect("a commit");
@@ -189,7 +189,7 @@ async fn a_proxy_that_has_everything_receives_nothing_from_a_restarted_control_p
     let mut proxy = Proxy::start(&[control_plane.address, other.address]);
     proxy.receive().await;
     assert_eq!(proxy.last, 1000);
-    // The next one in turn has another instance's positions; digests tell what differs.
+    // The next control plane has the positions of another instance, so digests are compared.
     control_plane.accept.abort();
     let sessions = control_plane.server.clone();
     drop(control_plane);
@@ -203,7 +203,7 @@ async fn a_proxy_that_has_everything_receives_nothing_from_a_restarted_control_p
     assert!(other.server.proxies()[0].bytes < 4096);
 }
 
-// "A proxy survives the loss of all control planes on its last snapshot, stored on disk": on the last one, however shortly before the loss it was received.
+// "A proxy survives the loss of all control planes on its last snapshot, stored on disk": on the last one, even if it was received shortly before the loss.
 #[tokio::test]
 async fn a_change_shortly_before_the_loss_of_the_control_plane_is_stored() {
     let folder = tempfile::tempdir().expect("a folder");

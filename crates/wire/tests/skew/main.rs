@@ -1,4 +1,4 @@
-//! Other versions on the other side: what was recorded is read for ever, what is unknown is never applied in part, and what is broken breaks nothing else.
+//! Compatibility with other versions: recorded streams stay readable, unknown parts are never applied partially, and malformed resources do not affect others.
 
 mod messages;
 mod mutated;

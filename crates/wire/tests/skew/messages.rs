@@ -167,7 +167,7 @@ fn message_name(resource: &pointsman_wire::xds::discovery::Resource) -> String {
     format!(".{}", url.rsplit('/').next().expect("a name"))
 }
 
-/// Each type of resource is there, so that the other tests cover it.
+/// The configuration has each type of resource, so that the other tests cover it.
 #[test]
 fn the_configuration_has_every_type() {
     let mut types: Vec<String> = resources().resources.iter().map(message_name).collect();

@@ -1,4 +1,4 @@
-//! Mutated bytes: nothing panics, and whatever arrives, each resource is in effect as a whole or not at all.
+//! Mutated bytes: they cause no panic, and each resource is in effect either completely or not at all.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -84,7 +84,7 @@ fn apply(state: &mut InEffect, delta: &Delta) {
     }
 }
 
-/// Applies each resource of a response on its own.
+/// Applies each resource of a response separately.
 fn apply_alone(state: &mut InEffect, response: &DeltaDiscoveryResponse) {
     for resource in &response.resources {
         let alone = DeltaDiscoveryResponse {
@@ -109,7 +109,7 @@ fn check(response: DeltaDiscoveryResponse) -> Result<(), TestCaseError> {
         tables.apply(&delta);
         apply(&mut found, &delta);
     }
-    // A removed resource that a retained version names stays.
+    // A removed resource that a retained version references stays.
     let retained = |name: &String| replica.rejected().count() > 0 && !wanted.contains_key(name);
     found.retain(|name, _| !retained(name));
     prop_assert_eq!(&found, &wanted);
@@ -153,7 +153,7 @@ proptest! {
     }
 }
 
-/// A proxy that sends mutated requests and reports harms nobody else.
+/// A proxy that sends mutated requests and reports does not affect others.
 #[test]
 fn mutated_requests_end_their_own_stream_at_most() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

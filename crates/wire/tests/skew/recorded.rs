@@ -1,12 +1,12 @@
 //! Streams of version 0.1.0, recorded in `tests/data`. Every later version has to read them.
-//!
-//! - `control-plane.bin`: responses to a proxy that has nothing: `manifests.yaml`, then a change of a weight and a removal.
-//! - `proxy.bin`: requests of a proxy that receives them, and then a resource that it can't use. `proxy-resume.bin`: those of one that connects again and is asked for all of
-//!   its resources. `proxy-reports.bin`: its reports.
+//! - `control-plane.bin`: responses to a proxy without resources: `manifests.yaml`, then a change of a weight and a removal.
+//! - `proxy.bin`: requests of a proxy that receives them, and then a resource that it can't use. `proxy-resume.bin`: requests of a proxy that reconnects and
+//! has to list all its resources. `proxy-reports.bin`: its reports.
 //! - `control-plane.txt`: the changes in `control-plane.bin`, for people and for the test.
 //! - `cache`: the directory that the proxy has stored its configuration in.
 //!
-//! The `.bin` files are messages in the framing of gRPC. `cargo test -p pointsman-wire --test skew -- --ignored record` records them anew; that is not an answer to a failing test.
+//! The `.bin` files are messages in the framing of gRPC. `cargo test -p pointsman-wire --test skew -- --ignored record` records them again; never do so to make
+//! a failing test pass.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -225,7 +225,7 @@ async fn a_recorded_proxy_is_understood() {
     assert!(proxy.rejected[BROKEN].contains("not a valid message"));
 }
 
-/// Sends the recorded requests of a proxy that connects again. Returns names of the resources that it receives.
+/// Sends the recorded requests of a proxy that reconnects. Returns the names of the resources that it receives.
 async fn resume(address: std::net::SocketAddr) -> Vec<String> {
     let mut requests = messages::<DeltaDiscoveryRequest>(&recorded("proxy-resume.bin")).into_iter();
     let (sender, mut received) = call(address, DELTA_PATH).await;
@@ -323,7 +323,7 @@ async fn record_control_plane() {
         if commit == 0 {
             let mut changed =
                 manifests(&[("weight: 90", "weight: 50"), ("weight: 10", "weight: 50")]);
-            // Another certificate each time.
+            // The certificate differs each time.
             changed.retain(
                 |change| matches!(change, Change::Put(one) if one.key().kind != Kind::Secret),
             );

@@ -1,4 +1,4 @@
-//! A configuration with something of everything, and both sides of the protocol in bytes.
+//! A configuration with every type of resource, and both sides of the protocol in bytes.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -67,7 +67,7 @@ pub fn frame(message: &impl Message) -> Vec<u8> {
     frame
 }
 
-/// Takes a message off the front of frames; `None` if it is not there yet.
+/// Removes and returns the first message; `None` if it is incomplete.
 pub fn unframe<M: Message + Default>(frames: &mut BytesMut) -> Option<M> {
     let length: [u8; 4] = frames.get(1..5)?.try_into().expect("four bytes");
     let end = 5 + u32::from_be_bytes(length) as usize;
@@ -149,7 +149,7 @@ fn request(path: &str, body: Stream) -> Request<Stream> {
         .expect("a request")
 }
 
-/// A proxy of bytes: opens a stream to a control plane.
+/// A proxy that sends raw bytes: opens a stream to a control plane.
 pub async fn call(address: SocketAddr, path: &str) -> (Sender, Received) {
     let (sender, body) = stream();
     let response = send(address, path, body).await.expect("a response");
@@ -180,7 +180,7 @@ async fn send(address: SocketAddr, path: &str, body: Stream) -> hyper::Result<Re
     client.send_request(request(path, body)).await
 }
 
-/// A control plane of bytes: accepts one connection, and hands over its streams.
+/// A control plane that sends raw bytes: accepts one connection, and returns its streams.
 pub struct FakeControlPlane {
     pub address: SocketAddr,
     streams: mpsc::UnboundedReceiver<(String, Received, Sender)>,

@@ -73,7 +73,7 @@ pub enum Answer {
     Echo,
     /// A 200 once the gate is open.
     Later(Gate),
-    /// None, ever.
+    /// No response at all.
     Never,
     /// Closes the connection (in HTTP/2: resets the stream).
     Cut,
@@ -195,7 +195,7 @@ impl Backend {
         Backend::http1_with(name, |_| status(200)).await
     }
 
-    /// HTTP/1.1 with responses of the test.
+    /// HTTP/1.1 with responses that the test defines.
     pub async fn http1_with(
         name: &str,
         handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
@@ -203,7 +203,7 @@ impl Backend {
         Backend::serve(name, false, None, handler).await
     }
 
-    /// The same at an address.
+    /// Like `scripted`, at an address.
     pub async fn http1_at(name: &str, address: SocketAddr) -> Backend {
         let listener = TcpListener::bind(address).await.expect("a port");
         Backend::serve_at(listener, name, false, None, |_| status(200))
@@ -344,7 +344,7 @@ impl Backend {
         all.remove(0)
     }
 
-    /// From now on only counts requests, for long runs.
+    /// Stops recording requests and only counts them, for long runs.
     pub fn forget(&self) {
         self.record.forgets.store(true, Ordering::Relaxed);
     }

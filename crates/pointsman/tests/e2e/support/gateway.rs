@@ -16,8 +16,8 @@ use super::{eventually, within};
 pub const HTTP: u16 = 8080;
 pub const HTTPS: u16 = 8443;
 
-/// A unique loopback address. Workers share ports (SO_REUSEPORT), so binding a port in use does not fail. Each Gateway has its own address instead, reserved by a
-/// socket that is not shared.
+/// A unique loopback address. Workers share ports (SO_REUSEPORT), so binding a port in use does not fail. Each Gateway has its own address instead, reserved by
+/// a socket that is not shared.
 #[derive(Debug)]
 pub struct Address {
     pub ip: IpAddr,

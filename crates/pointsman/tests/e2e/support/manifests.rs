@@ -1,4 +1,4 @@
-//! Concise manifests. By default everything is in namespace `default` and attached to Gateway `edge`.
+//! Concise manifests. By default objects are in namespace `default` and routes attach to Gateway `edge`.
 
 use super::backend::Backend;
 
@@ -44,7 +44,7 @@ pub fn service_at(name: &str, protocol: &str, addresses: &[std::net::SocketAddr]
     text
 }
 
-/// The EndpointSlices of a Service: one for each address, for their ports differ.
+/// The EndpointSlices of a Service: one for each address, because their ports differ.
 pub fn slices(name: &str, addresses: &[std::net::SocketAddr]) -> String {
     addresses
         .iter()
@@ -110,12 +110,12 @@ pub fn route_on(parents: &str, kind: &str, name: &str, more: &str, rules: &[&str
     )
 }
 
-/// A rule that sends everything to Service `name`.
+/// A rule that forwards all requests to Service `name`.
 pub fn to(name: &str) -> String {
     format!("backendRefs: [{{name: {name}, port: 80}}]")
 }
 
-/// A rule that sends what matches to Service `name`.
+/// A rule that forwards matching requests to Service `name`.
 pub fn matching(matches: &str, name: &str) -> String {
     format!("{{matches: [{matches}], backendRefs: [{{name: {name}, port: 80}}]}}")
 }

@@ -45,7 +45,7 @@ impl Host {
     /// A listening socket of the host.
     pub fn listener(&self) -> TcpListener {
         let (path, address) = (format!("/run/netns/{}", self.name), self.address);
-        // A thread of its own changes its namespace; a socket stays in the one it was created in.
+        // A separate thread changes its namespace; a socket stays in the one it was created in.
         let bound = std::thread::spawn(move || {
             let namespace = std::fs::File::open(path).expect("a namespace");
             let fd = std::os::fd::AsFd::as_fd(&namespace);

@@ -1,4 +1,4 @@
-//! A network namespace for the control plane, at the far end of a link that can be cut and that loses packets.
+//! A network namespace for the control plane, behind a link that can be cut and can lose packets.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -53,7 +53,7 @@ impl Link {
         command
     }
 
-    /// Takes the link down. Connections are not closed, and nothing arrives.
+    /// Takes the link down. Connections are not closed, and no packets arrive.
     pub fn cut(&mut self) {
         self.ip("link set eth0 down");
     }
@@ -102,7 +102,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Either may be gone already.
+        // Either may have been deleted already.
         let _ = run("ip", &format!("link del {}", self.name));
         let _ = run("ip", &format!("netns del {}", self.name));
     }

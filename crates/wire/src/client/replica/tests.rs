@@ -174,7 +174,7 @@ fn references_of_a_retained_version_are_removed_only_when_a_valid_version_arrive
     let all = [endpoints("a"), backend("a"), rule(0, "a")];
     replica.receive(response(all.iter().map(|r| message(r, "1")).collect(), &[]));
     replica.commit();
-    // The rule moves to another backend, in a way that this version does not understand; the old backend is not used any more.
+    // The rule moves to another backend, in a way that this version does not understand; the old backend is no longer used.
     replica.receive(response(
         vec![
             message(&endpoints("b"), "1"),

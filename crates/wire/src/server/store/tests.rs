@@ -1,4 +1,4 @@
-//! Random changes, proxies that come, go and are slow: whatever happens, a proxy that has received a commit has exactly what it subscribes to.
+//! Random changes with proxies that connect, disconnect and are slow: after a commit, a proxy always has exactly the resources of its subscription.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn apply(store: &mut Store, changes: &[Encoded]) {
 
 type Model = BTreeMap<String, Node>;
 
-/// Names by layer: a resource names only those of lower layers, and parents are of higher ones.
+/// Names by layer: a resource references only those of lower layers, and parents are in higher ones.
 fn name(layer: usize, number: usize) -> String {
     let kinds = [
         "secret",
@@ -95,7 +95,7 @@ fn reachable(model: &Model, subscription: &Subscription) -> BTreeMap<String, u32
     found
 }
 
-/// A proxy as the test sees it.
+/// The test's model of a proxy.
 #[derive(Clone, Debug)]
 struct Receiver {
     id: ProxyId,
@@ -123,7 +123,7 @@ impl Receiver {
             .collect()
     }
 
-    /// Connects again. Returns the number of resources that are sent to a proxy that had everything.
+    /// Reconnects. Returns the number of resources that are sent to a proxy that was up to date.
     fn reconnect(&mut self, store: &mut Store, by_position: bool) {
         store.disconnect(self.id, now());
         let mut digest = Digest::default();
@@ -158,7 +158,7 @@ impl Receiver {
         for (_, name) in batch.removals {
             self.has.remove(&*name);
         }
-        // As it is sent. Between two commits a proxy has none.
+        // Between two commits a proxy has no position.
         let commit = batch.commit.and_then(|at| store.position_of(self.id, at));
         self.position = commit.map(|at| at.to_string().parse().expect("a position"));
         (batch.commit.is_some(), number)
@@ -237,7 +237,7 @@ fn subscription(number: usize) -> Subscription {
     Subscription::parse(&names).expect("a subscription")
 }
 
-/// The node for a step. What depends on the name stays the same for a name, as with real ids: parents.
+/// Returns the node for a step. Parents depend on the name alone, as with real ids.
 fn node(layer: usize, number: usize, content: u32, references: &[(usize, usize)]) -> Node {
     let lower = references.iter().filter(|(of, _)| *of < layer.min(5));
     let mut references: Vec<String> = lower.map(|(layer, number)| name(*layer, *number)).collect();
@@ -254,10 +254,10 @@ fn node(layer: usize, number: usize, content: u32, references: &[(usize, usize)]
         references.sort();
         references.dedup();
     }
-    // Rules are children of routes, so nothing names rules; and routes name nothing.
+    // Rules are children of routes, so no resource references rules, and routes reference no resources.
     references.retain(|reference| !reference.starts_with("rule") && layer != 4);
     let root = (layer == 7).then(|| Root::Gateway(Name::new("ns", number.to_string())));
-    // Content stands for everything: different references are a different content.
+    // Content includes references: different references mean different content.
     let all = references.concat();
     let content = all.bytes().fold(content, |hash, byte| {
         hash.wrapping_mul(31).wrapping_add(byte.into())
@@ -326,7 +326,7 @@ proptest! {
         for proxy in &mut proxies {
             proxy.receive_all(&mut store);
             prop_assert_eq!(&proxy.has, &reachable(&model, &proxy.subscription));
-            // One that has everything receives nothing but a commit, even from a store that was built anew.
+            // A proxy that is up to date receives only a commit, even from a new store.
             for by_position in [true, false] {
                 proxy.reconnect(&mut store, by_position);
                 prop_assert_eq!(proxy.receive_all(&mut store), 0);
@@ -340,7 +340,7 @@ proptest! {
             proxy.reconnect(&mut rebuilt, false);
             prop_assert_eq!(proxy.receive_all(&mut rebuilt), 0);
         }
-        // Nothing is left behind.
+        // No slots are leaked.
         let names: Vec<String> = model.keys().cloned().collect();
         for proxy in &proxies {
             store.disconnect(proxy.id, now());
@@ -352,7 +352,7 @@ proptest! {
     }
 }
 
-/// A Gateway with this many routes, each with a rule and a backend of its own.
+/// A Gateway with this number of routes, each with its own rule and backend.
 fn topology(routes: usize) -> Vec<Encoded> {
     let mut all = Vec::new();
     let mut put = |name: String, references: Vec<String>, parent: Option<String>, root| {
@@ -429,7 +429,7 @@ fn a_reconnect_at_five_thousand_routes_transfers_only_what_changed() {
             let mut store = Store::default();
             apply(&mut store, &topology(5000));
             let mut proxy = Receiver::connect(&mut store, subscription(number));
-            // Another one keeps the scope alive.
+            // Another proxy keeps the scope alive.
             let other = Receiver::connect(&mut store, subscription(number));
             proxy.receive_all(&mut store);
             store.disconnect(proxy.id, now());
@@ -439,7 +439,7 @@ fn a_reconnect_at_five_thousand_routes_transfers_only_what_changed() {
             );
             proxy.reconnect(&mut store, by_position);
             let number = proxy.receive_all(&mut store);
-            // Without its attachment, the route and what belongs to it leave the scope.
+            // Without its attachment, the route and its parts leave the scope.
             let wanted = match other.subscription {
                 Subscription::Everything => 2,
                 Subscription::Selected(_) => 6,
@@ -492,7 +492,7 @@ fn a_proxy_that_missed_too_many_removals_reconnects_and_keeps_its_resources() {
 
 #[test]
 fn a_slow_proxy_keeps_nothing_but_its_position() {
-    // A position, an empty backlog and a few flags, whatever the number of routes.
+    // A position, an empty backlog and a few flags, regardless of the number of routes.
     assert!(std::mem::size_of::<Progress>() <= 128);
     let mut store = Store::default();
     apply(&mut store, &topology(1000));

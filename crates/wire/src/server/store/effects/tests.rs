@@ -1,4 +1,4 @@
-//! Proxies that acknowledge, lag, reject and disconnect, and what is reported of routes.
+//! Proxies that acknowledge, lag, reject and disconnect, and the reported effects of routes.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -131,7 +131,7 @@ impl Plane {
         id
     }
 
-    /// Connects a proxy that takes everything.
+    /// Connects a proxy that subscribes to everything.
     fn join(&mut self, name: &str, subscription: &[&str]) -> ProxyId {
         let id = self.connect(name, subscription, false);
         self.acknowledge(id);
@@ -153,7 +153,7 @@ impl Plane {
         self.proxies.remove(proxy);
     }
 
-    /// Has everything examined; returns when it has to be again.
+    /// Examines all routes. Returns the time of the next examination.
     fn examine(&mut self, scan: Scan) -> Option<Instant> {
         let mut found = EffectChanges::default();
         let mut cursor = None;
@@ -209,7 +209,7 @@ async fn wait(time: Duration) {
     tokio::time::advance(time).await;
 }
 
-/// One Gateway with one route and one proxy that has everything.
+/// One Gateway with one route and one proxy that is up to date.
 fn one_of_each() -> (Plane, ProxyId) {
     let mut plane = Plane::default();
     plane.gateway("edge");
@@ -328,7 +328,7 @@ async fn a_proxy_counts_only_for_routes_in_its_subscription() {
     assert_eq!(plane.lagging("admin"), "internal-1");
     assert_eq!(plane.lagging("shop@internal"), "internal-1");
     assert_eq!(plane.effect("shop@edge"), Effect::InEffect);
-    // What changes for other proxies only is not waited for.
+    // Changes for other proxies only are not waited for.
     plane.acknowledge(internal);
     plane.examine(Scan::All);
     plane.route("other", &["internal"]);
@@ -373,7 +373,7 @@ async fn a_proxy_that_connects_with_a_configuration_and_stays_silent_lags() {
     assert_eq!(plane.effect("shop"), Effect::InEffect);
     wait(GRACE / 2).await;
     assert_eq!(plane.lagging("shop"), "edge-2");
-    // A new one serves nothing yet; but it has to begin at some time.
+    // A new proxy does not count yet, but has to after a grace period.
     wait(START_GRACE).await;
     assert_eq!(plane.lagging("shop"), "edge-2 edge-3");
     plane.acknowledge(silent);
@@ -467,7 +467,7 @@ async fn a_route_without_resources_has_no_effect() {
     assert!(plane.store.effects.ids.is_empty());
 }
 
-// A policy of Kuma's has no attachments of its own: it is in effect where the rules are that it contributes to.
+// A Kuma policy has no attachments: it is in effect where the rules that it contributes to are.
 #[tokio::test(start_paused = true)]
 async fn a_policy_is_in_effect_where_its_rules_are() {
     let (mut plane, proxy) = one_of_each();
