@@ -203,13 +203,13 @@ impl Backend {
         Backend::serve(name, false, None, handler).await
     }
 
-    /// Like `scripted`, at an address.
+    /// Like [`http1`](Self::http1), at an address.
     pub async fn http1_at(name: &str, address: SocketAddr) -> Backend {
         let listener = TcpListener::bind(address).await.expect("a port");
         Backend::serve_at(listener, name, false, None, |_| status(200))
     }
 
-    /// The same on a socket that is listening already.
+    /// Like [`http1`](Self::http1), on a listening socket.
     pub fn http1_on(
         name: &str,
         listener: std::net::TcpListener,
