@@ -389,9 +389,9 @@ fn routes(kind: &str, name: &str) -> Vec<Resource> {
 }
 
 /// An object of the pool and the version that it gets; `None` removes it.
-type Fate = (usize, Option<usize>);
+type ObjectVersion = (usize, Option<usize>);
 
-fn change((slot, form): Fate) -> Change {
+fn change((slot, form): ObjectVersion) -> Change {
     if let Some((forms, none)) = slot.checked_sub(POOL.len()).map(|at| &OUTSIDE[at]) {
         return form.map_or(none, |form| &forms[form % forms.len()]).clone();
     }
@@ -403,19 +403,19 @@ fn change((slot, form): Fate) -> Change {
 }
 
 /// A version for every object of the pool, most of which exist.
-fn worlds() -> impl Strategy<Value = Vec<Fate>> {
+fn worlds() -> impl Strategy<Value = Vec<ObjectVersion>> {
     let one = prop_oneof![4 => (0..72usize).prop_map(Some), 1 => Just(None)];
     proptest::collection::vec(one, slots())
         .prop_map(|forms| forms.into_iter().enumerate().collect())
 }
 
-fn changes() -> impl Strategy<Value = Vec<Vec<Fate>>> {
+fn changes() -> impl Strategy<Value = Vec<Vec<ObjectVersion>>> {
     let form = prop_oneof![3 => (0..72usize).prop_map(Some), 1 => Just(None)];
     let fate = (0..slots(), form);
     proptest::collection::vec(proptest::collection::vec(fate, 1..4), 1..12)
 }
 
-fn fresh(world: &[Fate]) -> Bound {
+fn fresh(world: &[ObjectVersion]) -> Bound {
     let mut bound = Bound::default();
     bound.apply(
         world
@@ -517,7 +517,7 @@ proptest! {
 
     #[test]
     fn the_order_of_changes_does_not_matter(world in worlds(), order in Just(()).prop_perturb(|(), mut rng| rng.random::<u64>()), size in 1..8usize) {
-        let mut shuffled: Vec<Fate> = world.iter().copied().filter(|(_, form)| form.is_some()).collect();
+        let mut shuffled: Vec<ObjectVersion> = world.iter().copied().filter(|(_, form)| form.is_some()).collect();
         let mut seed = order | 1;
         for at in (1..shuffled.len()).rev() {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

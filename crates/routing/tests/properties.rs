@@ -233,17 +233,17 @@ fn a_request() -> impl Strategy<Value = Req> {
 }
 
 /// Identifies a match: the route, the index of the rule, the index of the match.
-type Answer = Option<(ObjectKey, usize, usize)>;
+type MatchId = Option<(ObjectKey, usize, usize)>;
 
-fn fast(table: &FrontendTable, request: &Req) -> Answer {
+fn fast(table: &FrontendTable, request: &Req) -> MatchId {
     table
         .lookup(request)
         .map(|hit| (hit.route.id.route.clone(), hit.rule.index, hit.match_index))
 }
 
 /// Evaluates all matches of all rules and returns the satisfied one with the highest precedence.
-fn slow<'r>(routes: impl Iterator<Item = &'r BoundRoute>, request: &Req) -> Answer {
-    let mut holding: Vec<(Rank, Answer)> = Vec::new();
+fn slow<'r>(routes: impl Iterator<Item = &'r BoundRoute>, request: &Req) -> MatchId {
+    let mut holding: Vec<(Rank, MatchId)> = Vec::new();
     for route in routes {
         let any = [None];
         let named: Vec<Option<&Hostname>> = route.hostnames.iter().map(Some).collect();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::backend::Backend;
 use crate::support::gateway::Gateway;
-use crate::support::generated::{Dice, request, routes};
+use crate::support::generated::{Rng, request, routes};
 use crate::support::http1::Http1;
 use crate::support::manifests::*;
 use crate::support::message::*;
@@ -19,7 +19,7 @@ pub fn encoded(text: &str) -> String {
 }
 
 /// Returns the target of `/explain` for a request.
-fn question(ask: &Ask) -> String {
+fn question(ask: &TestRequest) -> String {
     let url = format!("http://{}:8080{}", ask.host, ask.target);
     let mut query = format!("/explain?method={}&url={}", ask.method, encoded(&url));
     for (name, value) in &ask.headers {
@@ -43,7 +43,7 @@ async fn explain_and_the_proxy_agree_on_random_routes() {
     let backend = Backend::http1("web").await;
     let mut seen = 0;
     for seed in 0..6 {
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::new(seed);
         let mut manifests = plain() + &service("web", &[&backend]);
         for route in routes(&mut dice, 12) {
             manifests.push_str(&route.manifest());

@@ -11,7 +11,7 @@ use crate::kuma::{calls, dataplane, mesh};
 use crate::support::backend::{Backend, status};
 use crate::support::certificates::{Authority, Handshake};
 use crate::support::gateway::{Address, Gateway, HTTP, HTTPS};
-use crate::support::generated::Dice;
+use crate::support::generated::Rng;
 use crate::support::http1::Http1;
 use crate::support::http2::{Http2, call, message};
 use crate::support::manifests::*;
@@ -27,7 +27,7 @@ const EDITED: [&str; 3] = ["x-out", "location", "x-fresh"];
 const CARRIED: [&str; 3] = ["date", "content-length", "connection"];
 
 /// Returns a filter that edits some headers of requests or responses.
-fn modifier(dice: &mut Dice, kind: &str, tag: &str) -> String {
+fn modifier(dice: &mut Rng, kind: &str, tag: &str) -> String {
     let (mut set, mut add, mut remove) = (vec![("x-rule", tag.to_owned())], vec![], vec![]);
     for name in EDITED {
         match dice.number() % 6 {
@@ -53,7 +53,7 @@ fn modifier(dice: &mut Dice, kind: &str, tag: &str) -> String {
     )
 }
 
-fn cors(dice: &mut Dice) -> String {
+fn cors(dice: &mut Rng) -> String {
     let origins = dice.pick(&["'https://one.example'", "'*'", "'https://*.example'"]);
     let methods = dice.pick(&["GET, PUT", "'*'"]);
     let credentials = dice.one_in(2);
@@ -62,7 +62,7 @@ fn cors(dice: &mut Dice) -> String {
     )
 }
 
-fn redirect(dice: &mut Dice) -> String {
+fn redirect(dice: &mut Rng) -> String {
     let fields = dice.pick(&[
         "scheme: https, statusCode: 301",
         "hostname: moved.example",
@@ -73,7 +73,7 @@ fn redirect(dice: &mut Dice) -> String {
 }
 
 /// Returns backends with equal weights or weight 0, some of them unusable.
-fn backends(dice: &mut Dice, tag: &str) -> String {
+fn backends(dice: &mut Rng, tag: &str) -> String {
     let one = |name: &str, weight: u32, filters: &str| {
         format!("{{name: {name}, port: 80, weight: {weight}, filters: [{filters}]}}")
     };
@@ -92,7 +92,7 @@ fn backends(dice: &mut Dice, tag: &str) -> String {
     format!("backendRefs: [{}]", all.join(", "))
 }
 
-fn http_rule(dice: &mut Dice, tag: &str) -> String {
+fn http_rule(dice: &mut Rng, tag: &str) -> String {
     let path = dice.pick(&PATHS);
     let mut filters = vec![modifier(dice, "ResponseHeaderModifier", tag)];
     if dice.one_in(2) {
@@ -115,7 +115,7 @@ fn http_rule(dice: &mut Dice, tag: &str) -> String {
     )
 }
 
-fn grpc_rule(dice: &mut Dice, tag: &str) -> String {
+fn grpc_rule(dice: &mut Rng, tag: &str) -> String {
     let (service, method) = dice
         .pick(&METHODS)
         .split_once('/')
@@ -127,7 +127,7 @@ fn grpc_rule(dice: &mut Dice, tag: &str) -> String {
     )
 }
 
-fn http_request(dice: &mut Dice) -> Ask {
+fn http_request(dice: &mut Rng) -> TestRequest {
     let method = dice.pick(&["GET", "OPTIONS"]);
     let mut request = ask(method, &format!("{}?q=1", dice.pick(&PATHS)));
     if !dice.one_in(3) {
@@ -148,16 +148,16 @@ fn http_request(dice: &mut Dice) -> Ask {
 
 /// Transport of a request to the gateway.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum ClientTransport {
     Plain,
     /// TLS with this SNI.
     Tls(&'static str),
 }
 
-fn question(way: Way, ask: &Ask) -> String {
+fn question(way: ClientTransport, ask: &TestRequest) -> String {
     let (url, sni) = match way {
-        Way::Plain => (format!("http://{}:{HTTP}{}", ask.host, ask.target), None),
-        Way::Tls(sni) => (format!("https://{sni}:{HTTPS}{}", ask.target), Some(sni)),
+        ClientTransport::Plain => (format!("http://{}:{HTTP}{}", ask.host, ask.target), None),
+        ClientTransport::Tls(sni) => (format!("https://{sni}:{HTTPS}{}", ask.target), Some(sni)),
     };
     let mut query = format!("/explain?method={}&url={}", ask.method, encoded(&url));
     if let Some(sni) = sni {
@@ -173,15 +173,15 @@ fn question(way: Way, ask: &Ask) -> String {
 async fn send(
     gateway: &Gateway,
     authority: &Authority,
-    way: Way,
+    way: ClientTransport,
     http2: bool,
-    ask: &Ask,
+    ask: &TestRequest,
 ) -> Response {
     let alpn: &[&str] = if http2 { &["h2"] } else { &["http/1.1"] };
     match (way, http2) {
-        (Way::Plain, true) => Http2::connect(gateway.at(HTTP)).await.ask(ask).await,
-        (Way::Plain, false) => Http1::connect(gateway.at(HTTP)).await.ask(ask).await,
-        (Way::Tls(sni), _) => {
+        (ClientTransport::Plain, true) => Http2::connect(gateway.at(HTTP)).await.ask(ask).await,
+        (ClientTransport::Plain, false) => Http1::connect(gateway.at(HTTP)).await.ask(ask).await,
+        (ClientTransport::Tls(sni), _) => {
             let stream = Handshake::new(authority, sni).alpn(alpn);
             let stream = stream.connect(gateway.at(HTTPS)).await;
             match http2 {
@@ -247,7 +247,7 @@ fn check_changes(explained: &Value, response: &Response, about: &str) {
 }
 
 /// Checks the request that a backend received.
-fn check_request(explained: &Value, saw: &crate::support::backend::Saw, about: &str) {
+fn check_request(explained: &Value, saw: &crate::support::backend::RecordedRequest, about: &str) {
     let url = explained["url"].as_str().unwrap_or_default();
     assert!(url.ends_with(&saw.target), "{}\n{about}", saw.target);
     for (name, value) in &saw.headers {
@@ -264,7 +264,7 @@ fn check_request(explained: &Value, saw: &crate::support::backend::Saw, about: &
 /// Sends a request until each backend has received one, and compares the results with the explanation. Returns the checks that were made.
 async fn check(
     explained: &Value,
-    ask: &Ask,
+    ask: &TestRequest,
     backend: &Backend,
     send: impl AsyncFn() -> Response,
 ) -> &'static str {
@@ -348,7 +348,7 @@ async fn filters_and_failing_shares_behave_as_explained() {
     .await;
     let mut checked: BTreeMap<&str, usize> = BTreeMap::new();
     for seed in 0..8 {
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::new(seed);
         let calls = seed % 2 == 1;
         let (kind, protocol, backend) = match calls {
             true => ("GRPCRoute", "kubernetes.io/h2c", &grpc),
@@ -378,12 +378,12 @@ async fn filters_and_failing_shares_behave_as_explained() {
         let gateway = Gateway::of(&manifests).await;
         for _ in 0..30 {
             let way = match dice.one_in(3) {
-                true => Way::Plain,
-                false => Way::Tls(dice.pick(&SNIS)),
+                true => ClientTransport::Plain,
+                false => ClientTransport::Tls(dice.pick(&SNIS)),
             };
             let host = match way {
                 // Mostly the host of the connection.
-                Way::Tls(sni) if !dice.one_in(3) => sni,
+                ClientTransport::Tls(sni) if !dice.one_in(3) => sni,
                 _ => dice.pick(&HOSTS),
             };
             let ask = match calls {
@@ -410,8 +410,8 @@ async fn direct_responses_are_as_explained() {
     let (client, edge) = (Address::new(), Address::new());
     let backend = Backend::http1_with("backend", |_| status(200).header("x-here", "backend")).await;
     let mut checked: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut dice = Dice::new(7);
-    let direct = |dice: &mut Dice| {
+    let mut dice = Rng::new(7);
+    let direct = |dice: &mut Rng| {
         let code = dice.pick(&["200", "418", "503"]);
         let body = dice.pick(&["", ", body: {inlineString: short and stout}"]);
         format!("{{type: DirectResponse, directResponse: {{status: {code}{body}}}}}")

@@ -2,12 +2,12 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::backend::{Backend, Saw};
+use crate::support::backend::{Backend, RecordedRequest};
 use crate::support::gateway::Gateway;
 use crate::support::http1::{Http1, closes};
 use crate::support::manifests::*;
 use crate::support::message::*;
-use crate::support::raw::Then;
+use crate::support::raw::AfterBytes;
 
 fn manifests(backend: &Backend) -> String {
     [
@@ -42,7 +42,7 @@ async fn a_response_with_invalid_framing_is_a_502_and_closes_its_connection() {
         "HTTP/1.1 101 Switching\r\nUpgrade: foo\r\nConnection: upgrade\r\n\r\n",
     ];
     for head in heads {
-        let backend = Backend::bytes("web", head, Then::Keep).await;
+        let backend = Backend::bytes("web", head, AfterBytes::Keep).await;
         let gateway = Gateway::of(&manifests(&backend)).await;
         let response = gateway.ask(post("/", "x")).await;
         assert_eq!(response.status, 502, "{head:?}");
@@ -58,7 +58,7 @@ async fn a_truncated_body_truncates_the_clients_response() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n",
     ] {
-        let backend = Backend::bytes("web", answer, Then::Close).await;
+        let backend = Backend::bytes("web", answer, AfterBytes::Close).await;
         let gateway = Gateway::of(&manifests(&backend)).await;
         let mut client = Http1::connect(gateway.at(8080)).await;
         let response = client.try_ask(&get("/")).await;
@@ -80,7 +80,7 @@ async fn a_body_that_fails_before_any_of_it_is_sent_is_a_502() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\nhalf\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nX-Evil: yes\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ] {
-        let backend = Backend::bytes("web", answer, Then::Keep).await;
+        let backend = Backend::bytes("web", answer, AfterBytes::Keep).await;
         let gateway = Gateway::of(&manifests(&backend)).await;
         let mut client = Http1::connect(gateway.at(8080)).await;
         for _ in 0..2 {
@@ -111,7 +111,7 @@ async fn an_unsolicited_response_is_never_forwarded() {
                 // Bytes in the same segment are detected at once; this test sends them later.
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
-            record.note(Saw::default());
+            record.note(RecordedRequest::default());
         }
     })
     .await;
@@ -126,7 +126,7 @@ async fn an_unsolicited_response_is_never_forwarded() {
 #[tokio::test]
 async fn too_many_interim_responses_are_a_502() {
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
-    let backend = Backend::bytes("web", hints.repeat(1000), Then::Keep).await;
+    let backend = Backend::bytes("web", hints.repeat(1000), AfterBytes::Keep).await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let response = gateway.ask(get("/")).await;
     assert_eq!(response.status, 502);
@@ -137,7 +137,7 @@ async fn too_many_interim_responses_are_a_502() {
 #[tokio::test]
 async fn interim_responses_are_forwarded() {
     let answer = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-    let backend = Backend::bytes("web", answer, Then::Keep).await;
+    let backend = Backend::bytes("web", answer, AfterBytes::Keep).await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let mut client = Http1::connect(gateway.at(8080)).await;
     for _ in 0..3 {
@@ -157,7 +157,7 @@ async fn head_204_and_304_have_no_body_despite_a_content_length() {
     let backend = Backend::bytes(
         "web",
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
-        Then::Keep,
+        AfterBytes::Keep,
     )
     .await;
     let gateway = Gateway::of(&manifests(&backend)).await;
@@ -173,7 +173,7 @@ async fn head_204_and_304_have_no_body_despite_a_content_length() {
         let backend = Backend::bytes(
             "web",
             format!("HTTP/1.1 {status}\r\nX-A: b\r\n\r\n"),
-            Then::Keep,
+            AfterBytes::Keep,
         )
         .await;
         let gateway = Gateway::of(&manifests(&backend)).await;
@@ -190,7 +190,7 @@ async fn head_204_and_304_have_no_body_despite_a_content_length() {
 #[tokio::test]
 async fn bytes_after_a_response_never_become_the_next_response() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nX-Evil: yes\r\nContent-Length: 4\r\n\r\nevil";
-    let backend = Backend::bytes("web", answer, Then::Keep).await;
+    let backend = Backend::bytes("web", answer, AfterBytes::Keep).await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let mut client = Http1::connect(gateway.at(8080)).await;
     for _ in 0..10 {
@@ -205,7 +205,7 @@ async fn a_response_delimited_by_close_is_reframed() {
     let backend = Backend::bytes(
         "web",
         "HTTP/1.0 200 OK\r\nX-A: b\r\n\r\nuntil the end",
-        Then::Close,
+        AfterBytes::Close,
     )
     .await;
     let gateway = Gateway::of(&manifests(&backend)).await;
@@ -238,7 +238,7 @@ async fn a_connection_that_carried_a_large_body_is_reused() {
     let size = 1 << 20;
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n");
     let whole = head + &"x".repeat(size);
-    let backend = Backend::bytes("web", whole, Then::Keep).await;
+    let backend = Backend::bytes("web", whole, AfterBytes::Keep).await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let mut client = Http1::connect(gateway.at(8080)).await;
     for _ in 0..10 {

@@ -5,10 +5,10 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::backend::{Backend, Saw};
+use crate::support::backend::{Backend, RecordedRequest};
 use crate::support::eventually;
 use crate::support::gateway::{Address, Gateway};
-use crate::support::generated::{Dice, Does, Route, Rule, request, routes};
+use crate::support::generated::{Rng, RuleAction, Route, Rule, request, routes};
 use crate::support::http1::Http1;
 use crate::support::manifests::*;
 
@@ -73,16 +73,16 @@ fn as_envoy(rule: &Rule, tag: &str) -> Value {
     let set = |name: &str, value: &str| json!([{"header": {"key": name, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]);
     let mut made = json!({"match": matches, "response_headers_to_add": set("x-rule", tag)});
     match rule.does {
-        Does::Redirect => {
+        RuleAction::Redirect => {
             made["redirect"] = json!({"https_redirect": true, "host_redirect": "moved.example", "response_code": "MOVED_PERMANENTLY"});
         }
-        Does::Rewrite => made["route"] = json!({"cluster": "web", "prefix_rewrite": "/new"}),
-        Does::Edit => {
+        RuleAction::Rewrite => made["route"] = json!({"cluster": "web", "prefix_rewrite": "/new"}),
+        RuleAction::Edit => {
             made["route"] = json!({"cluster": "web"});
             made["request_headers_to_add"] = set("x-one", "edited");
             made["request_headers_to_remove"] = json!(["x-two"]);
         }
-        Does::Forward => made["route"] = json!({"cluster": "web"}),
+        RuleAction::Forward => made["route"] = json!({"cluster": "web"}),
     }
     made
 }
@@ -131,8 +131,8 @@ fn config(address: &Address, backend: &Backend, routes: &[Route]) -> Value {
     }})
 }
 
-fn same(ours: &Saw, theirs: &Saw, about: &str) {
-    let relevant = |saw: &Saw| {
+fn same(ours: &RecordedRequest, theirs: &RecordedRequest, about: &str) {
+    let relevant = |saw: &RecordedRequest| {
         let field = |name: &str| saw.header(name).map(str::to_owned);
         (
             saw.method.clone(),
@@ -154,7 +154,7 @@ async fn differential_envoy_and_pointsman_give_the_same_responses() {
     let backend = Backend::http1("web").await;
     let (mut seen, mut asked) = (0, 0);
     for seed in 100..120 {
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::new(seed);
         let routes = routes(&mut dice, 12);
         let manifests: String = routes.iter().map(Route::manifest).collect();
         let gateway = Gateway::of(&(plain() + &service("web", &[&backend]) + &manifests)).await;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::support::backend::{Answer, Backend, Gate};
+use crate::support::backend::{BackendResponse, Backend, Gate};
 use crate::support::gateway::Gateway;
 use crate::support::http1::{Http1, closes};
 use crate::support::http2::Http2;
@@ -32,7 +32,7 @@ async fn refuses(gateway: &Gateway) {
 async fn an_active_request_is_completed_and_its_connection_closed() {
     let gate = Gate::shut();
     let held = gate.clone();
-    let backend = Backend::http1_with("web", move |_| Answer::Later(held.clone())).await;
+    let backend = Backend::http1_with("web", move |_| BackendResponse::Later(held.clone())).await;
     let mut gateway = Gateway::of(&manifests(&backend)).await;
     let mut client = Http1::connect(gateway.at(8080)).await;
     client.send(get("/").bytes()).await;
@@ -51,7 +51,7 @@ async fn an_active_request_is_completed_and_its_connection_closed() {
 async fn active_streams_are_completed_before_an_http_2_connection_closes() {
     let gate = Gate::shut();
     let held = gate.clone();
-    let backend = Backend::http1_with("web", move |_| Answer::Later(held.clone())).await;
+    let backend = Backend::http1_with("web", move |_| BackendResponse::Later(held.clone())).await;
     let mut gateway = Gateway::of(&manifests(&backend)).await;
     let client = Http2::connect(gateway.at(8080)).await;
     let (response, mut body) = client.open(&ask("POST", "/")).await;
@@ -92,7 +92,7 @@ async fn an_idle_connection_does_not_count_as_closed_even_without_a_drain_period
 
 #[tokio::test]
 async fn active_requests_are_closed_at_the_deadline_and_the_exit_code_reports_it() {
-    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let backend = Backend::http1_with("web", |_| BackendResponse::Never).await;
     let setup = Gateway::setup(&manifests(&backend)).argument("--drain", "200ms");
     let mut gateway = setup.start().await;
     let mut client = Http1::connect(gateway.at(8080)).await;
@@ -137,7 +137,7 @@ async fn a_connection_without_a_complete_request_does_not_delay_the_shutdown() {
 
 #[tokio::test]
 async fn requests_closed_at_the_deadline_are_in_the_access_log() {
-    let http = Backend::http1_with("web", |_| Answer::Never).await;
+    let http = Backend::http1_with("web", |_| BackendResponse::Never).await;
     let tcp = Backend::tcp("echo").await;
     let manifests = [
         gateway(&[

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::backend::{Answer, Backend, status};
+use crate::support::backend::{BackendResponse, Backend, status};
 use crate::support::eventually;
 use crate::support::gateway::Gateway;
 use crate::support::manifests::*;
@@ -86,7 +86,7 @@ async fn a_failing_endpoint_is_ejected_and_tried_again() {
     let broken = Arc::new(AtomicBool::new(true));
     let state = broken.clone();
     let sick = Backend::http1_with("sick", move |_| match state.load(Ordering::SeqCst) {
-        true => Answer::Cut,
+        true => BackendResponse::Cut,
         false => status(200),
     })
     .await;
@@ -119,7 +119,7 @@ async fn if_all_endpoints_are_ejected_all_are_used() {
     let broken = Arc::new(AtomicBool::new(true));
     let state = broken.clone();
     let only = Backend::http1_with("only", move |_| match state.load(Ordering::SeqCst) {
-        true => Answer::Cut,
+        true => BackendResponse::Cut,
         false => status(200),
     })
     .await;

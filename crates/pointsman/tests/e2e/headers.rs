@@ -5,7 +5,7 @@ use crate::support::gateway::Gateway;
 use crate::support::http1::{Http1, closes};
 use crate::support::manifests::*;
 use crate::support::message::*;
-use crate::support::raw::Then;
+use crate::support::raw::AfterBytes;
 
 fn manifests(backend: &Backend) -> String {
     [
@@ -58,7 +58,7 @@ async fn connection_cannot_name_host_framing_or_headers_added_by_the_proxy() {
 #[tokio::test]
 async fn hop_by_hop_headers_are_removed_from_responses() {
     let answer = "HTTP/1.1 200 OK\r\nConnection: x-secret\r\nX-Secret: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nUpgrade: h2c\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nhi";
-    let backend = Backend::bytes("web", answer, Then::Keep).await;
+    let backend = Backend::bytes("web", answer, AfterBytes::Keep).await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     for response in [
         gateway.ask(get("/")).await,

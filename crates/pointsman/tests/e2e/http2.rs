@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::support::backend::{Answer, Backend, status};
+use crate::support::backend::{BackendResponse, Backend, status};
 use crate::support::gateway::Gateway;
 use crate::support::http2::Http2;
 use crate::support::manifests::*;
@@ -94,7 +94,7 @@ async fn trailers_are_forwarded_if_both_sides_support_them() {
 #[tokio::test]
 async fn a_stream_reset_by_the_backend_is_502_and_others_are_unaffected() {
     let backend = Backend::http2_with("web", |saw| match saw.target.as_str() {
-        "/cut" => Answer::Cut,
+        "/cut" => BackendResponse::Cut,
         _ => status(200),
     })
     .await;
@@ -121,7 +121,7 @@ async fn no_request_is_lost_to_a_goaway_of_the_backend() {
         };
         let mut taken = 0;
         while let Some(Ok((request, mut respond))) = server.accept().await {
-            record.note(crate::support::backend::Saw {
+            record.note(crate::support::backend::RecordedRequest {
                 target: request.uri().path().to_owned(),
                 connection,
                 ..Default::default()

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::mesh::{PORT, ask_from, connect_from, mesh_route, mesh_service, pod};
-use crate::support::backend::{Backend, Saw};
+use crate::support::backend::{Backend, RecordedRequest};
 use crate::support::certificates::{Authority, Handshake, Identity, shown};
 use crate::support::eventually;
 use crate::support::gateway::{Address, Gateway};
@@ -136,7 +136,7 @@ async fn requests_of_a_dataplane_follow_its_policies() {
 }
 
 /// Waits for `count` requests and returns the last one.
-async fn last(backend: &Backend, count: usize) -> Saw {
+async fn last(backend: &Backend, count: usize) -> RecordedRequest {
     backend.saw(count).await.pop().expect("a request")
 }
 

@@ -2,13 +2,13 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::backend::{Answer, Backend, Gate, status};
+use crate::support::backend::{BackendResponse, Backend, Gate, status};
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::http1::Http1;
 use crate::support::http2::Http2;
 use crate::support::manifests::*;
 use crate::support::message::*;
-use crate::support::raw::Then;
+use crate::support::raw::AfterBytes;
 use crate::support::{eventually, within};
 
 fn setup(backend: &Backend) -> Setup {
@@ -89,7 +89,7 @@ async fn the_log_names_the_exceeded_limit() {
 #[tokio::test]
 async fn the_log_names_the_limit_that_a_backend_exceeded() {
     let head = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(2000));
-    let backend = Backend::bytes("web", head, Then::Keep).await;
+    let backend = Backend::bytes("web", head, AfterBytes::Keep).await;
     let gateway = setup(&backend).limit("header-bytes", "1KiB").start().await;
     assert_eq!(gateway.ask(get("/")).await.status, 502);
     eventually("a line of the log", || async {
@@ -230,7 +230,7 @@ async fn an_idle_connection_to_a_backend_is_closed() {
 async fn connections_beyond_the_limit_are_closed_until_others_end() {
     let gate = Gate::shut();
     let later = gate.clone();
-    let backend = Backend::http1_with("web", move |_| Answer::Later(later.clone())).await;
+    let backend = Backend::http1_with("web", move |_| BackendResponse::Later(later.clone())).await;
     let gateway = setup(&backend).limit("connections", "4").start().await;
     let mut kept = Vec::new();
     for _ in 0..4 {
@@ -260,7 +260,7 @@ async fn connections_beyond_the_limit_are_closed_until_others_end() {
 
 #[tokio::test]
 async fn floods_of_resets_and_pings_close_the_connection() {
-    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let backend = Backend::http1_with("web", |_| BackendResponse::Never).await;
     let gateway = setup(&backend).limit("http2-resets", "10").start().await;
     let client = Http2::connect(gateway.at(8080)).await;
     let mut refused = false;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::agree::encoded;
-use crate::support::backend::{Backend, Saw, status};
+use crate::support::backend::{Backend, RecordedRequest, status};
 use crate::support::gateway::{Gateway, HTTP};
 use crate::support::http1::Http1;
 use crate::support::http2::{Http2, finish};
@@ -123,7 +123,7 @@ async fn no_trailer_with_the_name_of_a_header_that_affects_processing_is_forward
 }
 
 /// Sends a request with headers that have underscores over both versions, and returns what the backend saw.
-async fn underscored(gateway: &Gateway, backend: &Backend) -> Vec<Saw> {
+async fn underscored(gateway: &Gateway, backend: &Backend) -> Vec<RecordedRequest> {
     let ask = [
         "X_Forwarded_For",
         "x_forwarded-proto",
@@ -149,7 +149,7 @@ async fn underscored(gateway: &Gateway, backend: &Backend) -> Vec<Saw> {
 /// and `X-User` are the same to CGI.
 #[tokio::test]
 async fn a_name_with_underscores_never_passes_for_a_header_that_is_set_removed_or_frames() {
-    let kept = |saw: &Saw| -> Vec<String> {
+    let kept = |saw: &RecordedRequest| -> Vec<String> {
         let names = saw
             .headers
             .iter()

@@ -4,13 +4,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::backend::{Answer, Backend, Saw, status};
+use crate::support::backend::{BackendResponse, Backend, RecordedRequest, status};
 use crate::support::gateway::Gateway;
 use crate::support::manifests::*;
 use crate::support::message::*;
 
 /// Starts two backends that share a script, which responds according to the number of the request.
-async fn pair(script: impl Fn(usize, &Saw) -> Answer + Send + Sync + 'static) -> [Backend; 2] {
+async fn pair(script: impl Fn(usize, &RecordedRequest) -> BackendResponse + Send + Sync + 'static) -> [Backend; 2] {
     let script = Arc::new(script);
     let turn = Arc::new(AtomicUsize::new(0));
     let (first, second) = ((script.clone(), turn.clone()), (script, turn));
@@ -120,13 +120,13 @@ async fn a_body_that_is_too_large_to_buffer_is_not_retried() {
 
 #[tokio::test]
 async fn a_connection_closed_before_the_response_is_a_502_without_a_retry_policy() {
-    let backend = Backend::http1_with("web", |_| Answer::Cut).await;
+    let backend = Backend::http1_with("web", |_| BackendResponse::Cut).await;
     let gateway = Gateway::of(&manifests(&[&backend], &to("web"))).await;
     let response = gateway.ask(post("/", "x")).await;
     assert_eq!(response.status, 502);
     assert!(response.reason().is_some());
 
-    let [one, two] = pair(|turn, _| if turn == 0 { Answer::Cut } else { status(200) }).await;
+    let [one, two] = pair(|turn, _| if turn == 0 { BackendResponse::Cut } else { status(200) }).await;
     let rule = retrying("attempts: 1, backoff: 1ms");
     let gateway = Gateway::of(&manifests(&[&one, &two], &rule)).await;
     assert_eq!(gateway.ask(get("/")).await.status, 200);
@@ -137,7 +137,7 @@ async fn a_connection_closed_before_the_response_is_a_502_without_a_retry_policy
 async fn no_request_is_lost_to_an_idle_connection_that_the_backend_closed() {
     // Announces keep-alive, but closes the connection.
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-    let backend = Backend::bytes("web", answer, crate::support::raw::Then::Close).await;
+    let backend = Backend::bytes("web", answer, crate::support::raw::AfterBytes::Close).await;
     let gateway = Gateway::of(&manifests(&[&backend], &to("web"))).await;
     for _ in 0..50 {
         assert_eq!(gateway.ask(get("/")).await.status, 200);

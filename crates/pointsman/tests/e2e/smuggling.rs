@@ -169,7 +169,7 @@ async fn the_clients_framing_never_reaches_the_backend() {
     let backend = Backend::bytes(
         "web",
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
-        crate::support::raw::Then::Keep,
+        crate::support::raw::AfterBytes::Keep,
     )
     .await;
     let gateway = gateway(&backend).await;

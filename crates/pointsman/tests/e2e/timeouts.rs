@@ -1,6 +1,6 @@
 //! Timeouts of a rule. No test measures time: one side never responds, so only the timeout can end the request.
 
-use crate::support::backend::{Answer, Backend, status};
+use crate::support::backend::{BackendResponse, Backend, status};
 use crate::support::gateway::Gateway;
 use crate::support::http2::{Http2, call};
 use crate::support::manifests::*;
@@ -16,7 +16,7 @@ async fn gateway(backend: &Backend, rule: &str) -> Gateway {
 
 #[tokio::test]
 async fn a_request_timeout_is_504() {
-    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let backend = Backend::http1_with("web", |_| BackendResponse::Never).await;
     let gateway = gateway(&backend, &rule("timeouts: {request: 100ms}")).await;
     for response in [
         gateway.ask(get("/")).await,
@@ -29,7 +29,7 @@ async fn a_request_timeout_is_504() {
 
 #[tokio::test]
 async fn the_backend_request_timeout_applies_to_each_attempt() {
-    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let backend = Backend::http1_with("web", |_| BackendResponse::Never).await;
     let fields = "timeouts: {request: 30s, backendRequest: 1s}, retry: {attempts: 2, codes: [504], backoff: 1ms}";
     let gateway = gateway(&backend, &rule(fields)).await;
     assert_eq!(gateway.ask(get("/")).await.status, 504);
@@ -60,7 +60,7 @@ async fn a_timeout_of_zero_disables_it() {
 
 #[tokio::test]
 async fn a_timeout_of_a_grpc_call_is_a_grpc_status() {
-    let backend = Backend::http2_with("web", |_| Answer::Never).await;
+    let backend = Backend::http2_with("web", |_| BackendResponse::Never).await;
     let manifests = [
         plain(),
         service_as("web", "kubernetes.io/h2c", &[&backend]),

@@ -3,12 +3,12 @@
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::UdpSocket;
 
-use crate::support::backend::{Answer, Backend, status};
+use crate::support::backend::{BackendResponse, Backend, status};
 use crate::support::certificates::{Authority, Handshake};
 use crate::support::http1::Http1;
 use crate::support::http2::{Http2, Messages, call, message};
 use crate::support::message::*;
-use crate::support::raw::Then;
+use crate::support::raw::AfterBytes;
 use crate::support::within;
 
 #[tokio::test]
@@ -85,14 +85,14 @@ async fn scripted_tcp_udp_and_websocket_backends_work() {
     let liar = Backend::bytes(
         "liar",
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
-        Then::Close,
+        AfterBytes::Close,
     )
     .await;
     let mut client = Http1::connect(liar.address).await;
     assert_eq!(client.ask(&get("/")).await.text(), "hi");
     client.ended().await;
 
-    let cut = Backend::http1_with("cut", |_| Answer::Cut).await;
+    let cut = Backend::http1_with("cut", |_| BackendResponse::Cut).await;
     assert!(
         Http1::connect(cut.address)
             .await

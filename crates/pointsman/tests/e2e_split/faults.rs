@@ -121,7 +121,7 @@ impl Traffic {
 }
 
 /// A control plane and a proxy.
-struct Split {
+struct SplitPlane {
     folder: tempfile::TempDir,
     address: Address,
     /// The network between them, if it is not loopback.
@@ -136,11 +136,11 @@ struct Split {
     history: Vec<String>,
 }
 
-impl Split {
-    fn new(link: Option<Link>) -> Split {
+impl SplitPlane {
+    fn new(link: Option<Link>) -> SplitPlane {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join("manifests")).expect("a folder");
-        let mut split = Split {
+        let mut split = SplitPlane {
             folder,
             address: Address::new(),
             link,
@@ -372,7 +372,7 @@ fn kill(process: &mut Option<Child>) {
     }
 }
 
-impl Drop for Split {
+impl Drop for SplitPlane {
     fn drop(&mut self) {
         kill(&mut self.proxy);
         kill(&mut self.controller);
@@ -402,7 +402,7 @@ async fn run(link: Option<Link>, default_seed: u64) {
     let (seed, duration) = plan(default_seed);
     say(&format!("FAULTS_SEED={seed}"));
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut split = Split::new(link);
+    let mut split = SplitPlane::new(link);
     split.history.push(format!("FAULTS_SEED={seed}"));
     let traffic = split.traffic.clone();
     let client = tokio::spawn(traffic.clone().run((split.address.ip, 8080).into()));
@@ -444,7 +444,7 @@ async fn faults_changes_arrive_over_a_network_that_delays_and_loses_packets() {
         let line = format!("without delay, because the kernel has no netem: {reason}\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
-    let mut split = Split::new(Some(link));
+    let mut split = SplitPlane::new(Some(link));
     let mut random = Random(3);
     let at = (split.address.ip, 8080).into();
     let traffic = split.traffic.clone();

@@ -101,13 +101,13 @@ pub fn value(name: &str, value: &str) -> ValuePredicate {
 }
 
 /// Conditions of a match besides the path.
-pub trait Ask: Sized {
+pub trait MatchConditions: Sized {
     fn with_method(self, method: &str) -> Self;
     fn with_header(self, name: &str, value: &str) -> Self;
     fn with_query(self, name: &str, value: &str) -> Self;
 }
 
-impl Ask for BoundMatch {
+impl MatchConditions for BoundMatch {
     fn with_method(mut self, method: &str) -> Self {
         self.method = Some(method.into());
         self

@@ -28,7 +28,7 @@ use super::within;
 
 /// A request received by a backend.
 #[derive(Debug, Clone, Default)]
-pub struct Saw {
+pub struct RecordedRequest {
     pub method: String,
     /// Path and query.
     pub target: String,
@@ -45,7 +45,7 @@ pub struct Saw {
     pub certificate: bool,
 }
 
-impl Saw {
+impl RecordedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         field(&self.headers, name)
     }
@@ -61,7 +61,7 @@ impl Saw {
 
 /// A backend's response to a request.
 #[derive(Debug, Clone)]
-pub enum Answer {
+pub enum BackendResponse {
     /// A complete response.
     Whole {
         status: u16,
@@ -93,8 +93,8 @@ impl Gate {
     }
 }
 
-pub fn status(status: u16) -> Answer {
-    Answer::Whole {
+pub fn status(status: u16) -> BackendResponse {
+    BackendResponse::Whole {
         status,
         headers: Vec::new(),
         body: Bytes::from_static(b"as told"),
@@ -102,34 +102,34 @@ pub fn status(status: u16) -> Answer {
     }
 }
 
-impl Answer {
-    pub fn header(mut self, name: &str, value: &str) -> Answer {
-        if let Answer::Whole { headers, .. } = &mut self {
+impl BackendResponse {
+    pub fn header(mut self, name: &str, value: &str) -> BackendResponse {
+        if let BackendResponse::Whole { headers, .. } = &mut self {
             headers.push((name.to_owned(), value.to_owned()));
         }
         self
     }
 
-    pub fn trailer(mut self, name: &str, value: &str) -> Answer {
-        if let Answer::Whole { trailers, .. } = &mut self {
+    pub fn trailer(mut self, name: &str, value: &str) -> BackendResponse {
+        if let BackendResponse::Whole { trailers, .. } = &mut self {
             trailers.push((name.to_owned(), value.to_owned()));
         }
         self
     }
 
-    pub fn body(mut self, bytes: impl Into<Bytes>) -> Answer {
-        if let Answer::Whole { body, .. } = &mut self {
+    pub fn body(mut self, bytes: impl Into<Bytes>) -> BackendResponse {
+        if let BackendResponse::Whole { body, .. } = &mut self {
             *body = bytes.into();
         }
         self
     }
 }
 
-type Handler = dyn Fn(&Saw) -> Answer + Send + Sync;
+type Handler = dyn Fn(&RecordedRequest) -> BackendResponse + Send + Sync;
 
 /// State shared by the connections of a backend.
 pub struct Record {
-    requests: Mutex<Vec<Saw>>,
+    requests: Mutex<Vec<RecordedRequest>>,
     count: watch::Sender<usize>,
     connections: AtomicUsize,
     open: watch::Sender<usize>,
@@ -147,7 +147,7 @@ impl Record {
         })
     }
 
-    pub fn note(&self, saw: Saw) {
+    pub fn note(&self, saw: RecordedRequest) {
         if !self.forgets.load(Ordering::Relaxed) {
             self.requests.lock().expect("no panic").push(saw);
         }
@@ -155,17 +155,17 @@ impl Record {
     }
 
     /// Registers a connection, which counts as open until the guard is dropped. Returns its number.
-    pub fn connected(self: &Arc<Self>) -> (usize, Open) {
+    pub fn connected(self: &Arc<Self>) -> (usize, OpenConnection) {
         self.open.send_modify(|count| *count += 1);
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
-        (number, Open(self.clone()))
+        (number, OpenConnection(self.clone()))
     }
 }
 
 /// Guard of an open connection.
-pub struct Open(Arc<Record>);
+pub struct OpenConnection(Arc<Record>);
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.open.send_modify(|count| *count -= 1);
     }
@@ -198,7 +198,7 @@ impl Backend {
     /// HTTP/1.1 with responses that the test defines.
     pub async fn http1_with(
         name: &str,
-        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&RecordedRequest) -> BackendResponse + Send + Sync + 'static,
     ) -> Backend {
         Backend::serve(name, false, None, handler).await
     }
@@ -213,7 +213,7 @@ impl Backend {
     pub fn http1_on(
         name: &str,
         listener: std::net::TcpListener,
-        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&RecordedRequest) -> BackendResponse + Send + Sync + 'static,
     ) -> Backend {
         let listener = TcpListener::from_std(listener).expect("a listener");
         Backend::serve_at(listener, name, false, None, handler)
@@ -222,14 +222,14 @@ impl Backend {
     /// HTTP/2 with prior knowledge.
     pub async fn http2_with(
         name: &str,
-        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&RecordedRequest) -> BackendResponse + Send + Sync + 'static,
     ) -> Backend {
         Backend::serve(name, true, None, handler).await
     }
 
     /// gRPC that echoes each message as it arrives.
     pub async fn grpc(name: &str) -> Backend {
-        Backend::http2_with(name, |_| Answer::Echo).await
+        Backend::http2_with(name, |_| BackendResponse::Echo).await
     }
 
     /// HTTP over TLS, version by ALPN.
@@ -241,7 +241,7 @@ impl Backend {
         name: &str,
         http2: bool,
         tls: Option<Arc<ServerConfig>>,
-        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&RecordedRequest) -> BackendResponse + Send + Sync + 'static,
     ) -> Backend {
         Backend::serve_at(any_port().await, name, http2, tls, handler)
     }
@@ -251,7 +251,7 @@ impl Backend {
         name: &str,
         http2: bool,
         tls: Option<Arc<ServerConfig>>,
-        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&RecordedRequest) -> BackendResponse + Send + Sync + 'static,
     ) -> Backend {
         let handler: Arc<Handler> = Arc::new(handler);
         let name_of_ours = name.to_owned();
@@ -259,9 +259,9 @@ impl Backend {
             let (handler, tls, name) = (handler.clone(), tls.clone(), name_of_ours.clone());
             async move {
                 let (number, _open) = seen.connected();
-                let mut about = Saw {
+                let mut about = RecordedRequest {
                     connection: number,
-                    ..Saw::default()
+                    ..RecordedRequest::default()
                 };
                 let Some(config) = tls else {
                     return drive(stream, http2, name, about, seen, handler).await;
@@ -326,7 +326,7 @@ impl Backend {
     }
 
     /// Waits for a number of requests and returns all received ones.
-    pub async fn saw(&self, count: usize) -> Vec<Saw> {
+    pub async fn saw(&self, count: usize) -> Vec<RecordedRequest> {
         let mut counter = self.record.count.subscribe();
         within(
             &format!("{count} requests at {}", self.name),
@@ -338,7 +338,7 @@ impl Backend {
     }
 
     /// Returns the only request received.
-    pub async fn only(&self) -> Saw {
+    pub async fn only(&self) -> RecordedRequest {
         let mut all = self.saw(1).await;
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
@@ -375,7 +375,7 @@ async fn drive(
     stream: impl Stream + 'static,
     http2: bool,
     name: String,
-    about: Saw,
+    about: RecordedRequest,
     record: Arc<Record>,
     handler: Arc<Handler>,
 ) {
@@ -402,17 +402,17 @@ async fn drive(
     }
 }
 
-type Answered = http::Response<BoxBody<Bytes, hyper::Error>>;
+type HyperResponse = http::Response<BoxBody<Bytes, hyper::Error>>;
 
 async fn answer(
     request: Request<Incoming>,
     name: String,
-    about: Saw,
+    about: RecordedRequest,
     record: Arc<Record>,
     handler: Arc<Handler>,
-) -> io::Result<Answered> {
+) -> io::Result<HyperResponse> {
     let (head, body) = request.into_parts();
-    let mut saw = Saw {
+    let mut saw = RecordedRequest {
         method: head.method.to_string(),
         target: head
             .uri
@@ -428,7 +428,7 @@ async fn answer(
     let response = http::Response::builder().header("x-backend", &name);
     let response = response.header("x-connection", saw.connection);
     let answer = handler(&saw);
-    if matches!(answer, Answer::Echo) {
+    if matches!(answer, BackendResponse::Echo) {
         let grpc = saw
             .header("content-type")
             .is_some_and(|kind| kind.starts_with("application/grpc"));
@@ -454,18 +454,18 @@ async fn answer(
     });
     record.note(saw);
     let answer = match answer {
-        Answer::Later(gate) => {
+        BackendResponse::Later(gate) => {
             let opened = gate.0.subscribe().wait_for(|open| *open).await.is_ok();
             if opened {
                 self::status(200)
             } else {
-                Answer::Cut
+                BackendResponse::Cut
             }
         }
         other => other,
     };
     match answer {
-        Answer::Whole {
+        BackendResponse::Whole {
             status,
             headers,
             body,
@@ -488,9 +488,9 @@ async fn answer(
             };
             Ok(response.map(|()| body))
         }
-        Answer::Never => pending().await,
-        Answer::Cut => Err(io::Error::other("as told")),
-        Answer::Echo | Answer::Later(_) => unreachable!("answered above"),
+        BackendResponse::Never => pending().await,
+        BackendResponse::Cut => Err(io::Error::other("as told")),
+        BackendResponse::Echo | BackendResponse::Later(_) => unreachable!("answered above"),
     }
 }
 

@@ -217,7 +217,7 @@ pub async fn gullible(
         .with_safe_default_protocol_versions()
         .expect("versions")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone));
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyServer));
     let config = match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => builder
@@ -245,9 +245,9 @@ pub async fn shown(address: SocketAddr, name: &str) -> Vec<u8> {
 
 /// Accepts any certificate.
 #[derive(Debug)]
-struct Anyone;
+struct AcceptAnyServer;
 
-impl rustls::client::danger::ServerCertVerifier for Anyone {
+impl rustls::client::danger::ServerCertVerifier for AcceptAnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::http1::Http1;
 use super::http2::Http2;
-use super::message::{Ask, Response, get};
+use super::message::{TestRequest, Response, get};
 use super::{eventually, within};
 
 /// The ports that the manifests of the tests use.
@@ -258,12 +258,12 @@ impl Gateway {
     }
 
     /// Sends a request to the listener `http` over a new connection.
-    pub async fn ask(&self, ask: Ask) -> Response {
+    pub async fn ask(&self, ask: TestRequest) -> Response {
         Http1::connect(self.at(HTTP)).await.ask(&ask).await
     }
 
     /// Sends a request over HTTP/2 with prior knowledge.
-    pub async fn ask_http2(&self, ask: Ask) -> Response {
+    pub async fn ask_http2(&self, ask: TestRequest) -> Response {
         Http2::connect(self.at(HTTP)).await.ask(&ask).await
     }
 
@@ -297,7 +297,7 @@ impl Gateway {
     }
 
     /// Repeats a request until `wish` accepts the response.
-    pub async fn until(&self, what: &str, ask: Ask, wish: impl Fn(&Response) -> bool) {
+    pub async fn until(&self, what: &str, ask: TestRequest, wish: impl Fn(&Response) -> bool) {
         eventually(what, || async { wish(&self.ask(ask.clone()).await) }).await;
     }
 

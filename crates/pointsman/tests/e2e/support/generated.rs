@@ -1,13 +1,13 @@
 //! Pseudo-random routes and requests, reproducible by their seed.
 
-use super::message::{Ask, ask};
+use super::message::{TestRequest, ask};
 
 /// A pseudo-random number generator (SplitMix64).
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
     }
 
     pub fn number(&mut self) -> u64 {
@@ -58,11 +58,11 @@ pub struct Rule {
     pub method: Option<&'static str>,
     pub headers: Vec<(&'static str, &'static str)>,
     pub query: Vec<(&'static str, &'static str)>,
-    pub does: Does,
+    pub does: RuleAction,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
+pub enum RuleAction {
     Forward,
     /// With a header set for the backend.
     Edit,
@@ -79,7 +79,7 @@ pub struct Route {
     pub rules: Vec<Rule>,
 }
 
-fn pairs(dice: &mut Dice) -> Vec<(&'static str, &'static str)> {
+fn pairs(dice: &mut Rng) -> Vec<(&'static str, &'static str)> {
     let mut pairs = Vec::new();
     for name in FIELDS {
         if dice.one_in(4) {
@@ -89,7 +89,7 @@ fn pairs(dice: &mut Dice) -> Vec<(&'static str, &'static str)> {
     pairs
 }
 
-pub fn routes(dice: &mut Dice, count: usize) -> Vec<Route> {
+pub fn routes(dice: &mut Rng, count: usize) -> Vec<Route> {
     (0..count)
         .map(|number| Route {
             name: format!("route-{number:02}"),
@@ -99,13 +99,13 @@ pub fn routes(dice: &mut Dice, count: usize) -> Vec<Route> {
         .collect()
 }
 
-fn rule(dice: &mut Dice) -> Rule {
+fn rule(dice: &mut Rng) -> Rule {
     let (exact, path) = (dice.one_in(4), dice.pick(&PATHS));
     let does = match dice.number() % 6 {
-        0 => Does::Edit,
-        1 if !exact && path != "/" => Does::Rewrite,
-        2 => Does::Redirect,
-        _ => Does::Forward,
+        0 => RuleAction::Edit,
+        1 if !exact && path != "/" => RuleAction::Rewrite,
+        2 => RuleAction::Redirect,
+        _ => RuleAction::Forward,
     };
     Rule {
         exact,
@@ -117,7 +117,7 @@ fn rule(dice: &mut Dice) -> Rule {
     }
 }
 
-pub fn request(dice: &mut Dice) -> Ask {
+pub fn request(dice: &mut Rng) -> TestRequest {
     let mut target = dice.pick(&ASKED).to_owned();
     let query: Vec<String> = pairs(dice)
         .iter()
@@ -177,13 +177,13 @@ impl Rule {
             "{{type: ResponseHeaderModifier, responseHeaderModifier: {{set: [{{name: x-rule, value: {tag}}}]}}}}"
         )];
         match self.does {
-            Does::Forward => {}
-            Does::Edit => filters.push("{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-one, value: edited}], remove: [x-two]}}".to_owned()),
-            Does::Rewrite => filters.push("{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /new}}}".to_owned()),
-            Does::Redirect => filters.push("{type: RequestRedirect, requestRedirect: {scheme: https, hostname: moved.example, statusCode: 301}}".to_owned()),
+            RuleAction::Forward => {}
+            RuleAction::Edit => filters.push("{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-one, value: edited}], remove: [x-two]}}".to_owned()),
+            RuleAction::Rewrite => filters.push("{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /new}}}".to_owned()),
+            RuleAction::Redirect => filters.push("{type: RequestRedirect, requestRedirect: {scheme: https, hostname: moved.example, statusCode: 301}}".to_owned()),
         }
         let backends = match self.does {
-            Does::Redirect => String::new(),
+            RuleAction::Redirect => String::new(),
             _ => ", backendRefs: [{name: web, port: 80}]".to_owned(),
         };
         format!(

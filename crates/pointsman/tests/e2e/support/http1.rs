@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::message::{Ask, Fields, Response, field};
+use super::message::{TestRequest, Fields, Response, field};
 use super::within;
 
 /// A bidirectional byte stream.
@@ -47,12 +47,12 @@ impl Http1 {
     }
 
     /// Sends a request and reads the response.
-    pub async fn ask(&mut self, ask: &Ask) -> Response {
+    pub async fn ask(&mut self, ask: &TestRequest) -> Response {
         let response = self.try_ask(ask).await;
         response.unwrap_or_else(|error| panic!("no response to {ask:?}: {error}"))
     }
 
-    pub async fn try_ask(&mut self, ask: &Ask) -> io::Result<Response> {
+    pub async fn try_ask(&mut self, ask: &TestRequest) -> io::Result<Response> {
         self.stream.write_all(&ask.bytes()).await?;
         self.stream.flush().await?;
         self.read(ask.method == "HEAD").await

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::http1::Stream;
-use super::message::{Ask, Response, of_map, to_map};
+use super::message::{TestRequest, Response, of_map, to_map};
 use super::within;
 
 /// A connection.
@@ -39,7 +39,7 @@ impl Http2 {
         }
     }
 
-    fn request(&self, ask: &Ask) -> Request<()> {
+    fn request(&self, ask: &TestRequest) -> Request<()> {
         let uri = Uri::builder()
             .scheme(self.scheme)
             .authority(ask.host.as_str())
@@ -57,13 +57,13 @@ impl Http2 {
     }
 
     /// Performs a complete exchange.
-    pub async fn ask(&self, ask: &Ask) -> Response {
+    pub async fn ask(&self, ask: &TestRequest) -> Response {
         self.try_ask(ask)
             .await
             .unwrap_or_else(|error| panic!("no response to {ask:?}: {error}"))
     }
 
-    pub async fn try_ask(&self, ask: &Ask) -> Result<Response, h2::Error> {
+    pub async fn try_ask(&self, ask: &TestRequest) -> Result<Response, h2::Error> {
         let mut requests = within("room for a stream", self.requests.clone().ready()).await?;
         let (response, mut body) = requests.send_request(self.request(ask), ask.body.is_none())?;
         if let Some(bytes) = &ask.body {
@@ -73,14 +73,14 @@ impl Http2 {
     }
 
     /// Opens a stream whose body the test sends itself.
-    pub async fn open(&self, ask: &Ask) -> (ResponseFuture, SendStream<Bytes>) {
+    pub async fn open(&self, ask: &TestRequest) -> (ResponseFuture, SendStream<Bytes>) {
         self.send(self.request(ask)).await
     }
 
     /// Like `open`; fails if the connection has ended.
     pub async fn try_open(
         &self,
-        ask: &Ask,
+        ask: &TestRequest,
     ) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
         let mut requests = within("room for a stream", self.requests.clone().ready()).await?;
         requests.send_request(self.request(ask), false)
@@ -146,7 +146,7 @@ pub fn frame(bytes: &[u8]) -> Bytes {
 }
 
 /// A call of a method: `pkg.Service/Method`.
-pub fn call(method: &str) -> Ask {
+pub fn call(method: &str) -> TestRequest {
     super::message::ask("POST", &format!("/{method}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")

@@ -8,7 +8,7 @@ pub type Fields = Vec<(String, String)>;
 
 /// A request to be sent.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct TestRequest {
     pub method: String,
     pub target: String,
     pub host: String,
@@ -16,8 +16,8 @@ pub struct Ask {
     pub body: Option<Bytes>,
 }
 
-pub fn ask(method: &str, target: &str) -> Ask {
-    Ask {
+pub fn ask(method: &str, target: &str) -> TestRequest {
+    TestRequest {
         method: method.to_owned(),
         target: target.to_owned(),
         host: "example.com".to_owned(),
@@ -26,24 +26,24 @@ pub fn ask(method: &str, target: &str) -> Ask {
     }
 }
 
-pub fn get(target: &str) -> Ask {
+pub fn get(target: &str) -> TestRequest {
     ask("GET", target)
 }
 
-pub fn post(target: &str, body: impl Into<Bytes>) -> Ask {
-    Ask {
+pub fn post(target: &str, body: impl Into<Bytes>) -> TestRequest {
+    TestRequest {
         body: Some(body.into()),
         ..ask("POST", target)
     }
 }
 
-impl Ask {
-    pub fn host(mut self, host: &str) -> Ask {
+impl TestRequest {
+    pub fn host(mut self, host: &str) -> TestRequest {
         host.clone_into(&mut self.host);
         self
     }
 
-    pub fn header(mut self, name: &str, value: &str) -> Ask {
+    pub fn header(mut self, name: &str, value: &str) -> TestRequest {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }

@@ -7,19 +7,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 
-use super::backend::{Backend, Record, Saw};
+use super::backend::{Backend, Record, RecordedRequest};
 use super::message::of_map;
 
 /// Behaviour of a scripted backend after its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum AfterBytes {
     Close,
     Keep,
 }
 
 impl Backend {
     /// Responds to each request with these bytes. Request bodies are read if they have a Content-Length.
-    pub async fn bytes(name: &str, answer: impl Into<Vec<u8>>, then: Then) -> Backend {
+    pub async fn bytes(name: &str, answer: impl Into<Vec<u8>>, then: AfterBytes) -> Backend {
         let answer: Arc<[u8]> = answer.into().into();
         Backend::listening(name, move |stream, record| {
             say(stream, record, answer.clone(), then)
@@ -34,9 +34,9 @@ impl Backend {
             let greeting = greeting.clone();
             async move {
                 let (connection, _open) = record.connected();
-                record.note(Saw {
+                record.note(RecordedRequest {
                     connection,
-                    ..Saw::default()
+                    ..RecordedRequest::default()
                 });
                 if stream.write_all(greeting.as_bytes()).await.is_err() {
                     return;
@@ -61,10 +61,10 @@ impl Backend {
             while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                 let body = buffer[..length].to_vec();
                 let text = [own.as_bytes(), b": ", &body].concat();
-                seen.note(Saw {
+                seen.note(RecordedRequest {
                     body,
                     connection: from.port().into(),
-                    ..Saw::default()
+                    ..RecordedRequest::default()
                 });
                 let _ = socket.send_to(&text, from).await;
             }
@@ -79,12 +79,12 @@ impl Backend {
             let noted = record.clone();
             #[allow(clippy::result_large_err)] // the callback's type is the library's
             let note = move |request: &Request, mut response: Response| {
-                noted.note(Saw {
+                noted.note(RecordedRequest {
                     method: request.method().to_string(),
                     target: request.uri().to_string(),
                     headers: of_map(request.headers()),
                     connection,
-                    ..Saw::default()
+                    ..RecordedRequest::default()
                 });
                 let protocol = request.headers().get("sec-websocket-protocol");
                 if let Some(protocol) = protocol {
@@ -108,7 +108,7 @@ impl Backend {
     }
 }
 
-async fn say(mut stream: TcpStream, record: Arc<Record>, answer: Arc<[u8]>, then: Then) {
+async fn say(mut stream: TcpStream, record: Arc<Record>, answer: Arc<[u8]>, then: AfterBytes) {
     let (connection, _open) = record.connected();
     let mut ahead = Vec::new();
     loop {
@@ -138,7 +138,7 @@ async fn say(mut stream: TcpStream, record: Arc<Record>, answer: Arc<[u8]>, then
         if stream.write_all(&answer).await.is_err() {
             return;
         }
-        if then == Then::Close {
+        if then == AfterBytes::Close {
             let _ = stream.shutdown().await;
             // Reads until the peer closes: unread bytes would turn this close into a reset.
             let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
@@ -147,7 +147,7 @@ async fn say(mut stream: TcpStream, record: Arc<Record>, answer: Arc<[u8]>, then
     }
 }
 
-fn read(head: &str) -> Saw {
+fn read(head: &str) -> RecordedRequest {
     let mut lines = head.trim_end().split("\r\n");
     let mut start = lines
         .next()
@@ -155,11 +155,11 @@ fn read(head: &str) -> Saw {
         .splitn(3, ' ')
         .map(str::to_owned);
     let mut next = || start.next().unwrap_or_default();
-    let mut saw = Saw {
+    let mut saw = RecordedRequest {
         method: next(),
         target: next(),
         version: next(),
-        ..Saw::default()
+        ..RecordedRequest::default()
     };
     saw.headers = lines
         .filter_map(|line| line.split_once(':'))

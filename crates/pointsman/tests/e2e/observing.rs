@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::support::backend::{Answer, Backend, status};
+use crate::support::backend::{BackendResponse, Backend, status};
 use crate::support::gateway::Gateway;
 use crate::support::http1::Http1;
 use crate::support::http2::Http2;
@@ -155,7 +155,7 @@ async fn metrics_count_requests_and_connections() {
 
 #[tokio::test]
 async fn bytes_of_requests_closed_at_shutdown_are_reported() {
-    let backend = Backend::http1_with("web", |_| Answer::Echo).await;
+    let backend = Backend::http1_with("web", |_| BackendResponse::Echo).await;
     let setup = Gateway::setup(&manifests(&backend)).argument("--access-log", "json");
     let mut gateway = setup.argument("--drain", "100ms").start().await;
     let client = Http2::connect(gateway.at(8080)).await;

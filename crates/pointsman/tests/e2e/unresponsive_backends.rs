@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::backend::{Answer, Backend, status};
+use crate::support::backend::{BackendResponse, Backend, status};
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::http1::Http1;
 use crate::support::manifests::*;
@@ -37,7 +37,7 @@ async fn an_unreachable_host_is_504_and_its_endpoint_counts_as_failed() {
     let Some(host) = Host::new() else { return };
     let backend = Backend::http1_on("web", host.listener(), |saw| match &*saw.target {
         "/first" => status(200),
-        _ => Answer::Never,
+        _ => BackendResponse::Never,
     });
     // `stall-time` also limits the time without an acknowledgement, so it has to be longer.
     let gateway = setup(&backend).limit("stall-time", "10s").start().await;
@@ -69,7 +69,7 @@ async fn an_unreachable_host_is_504_and_its_endpoint_counts_as_failed() {
 
 #[tokio::test]
 async fn backend_head_time_limits_the_wait_for_a_response_head() {
-    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let backend = Backend::http1_with("web", |_| BackendResponse::Never).await;
     let gateway = setup(&backend)
         .limit("backend-head-time", "50ms")
         .start()
@@ -98,7 +98,7 @@ async fn backend_head_time_limits_the_wait_for_a_response_head() {
 
 #[tokio::test]
 async fn a_head_timeout_is_retried_if_the_route_allows_retries() {
-    let silent = Backend::http1_with("silent", |_| Answer::Never).await;
+    let silent = Backend::http1_with("silent", |_| BackendResponse::Never).await;
     let prompt = Backend::http1("prompt").await;
     let rule = "{retry: {attempts: 1}, backendRefs: [{name: web, port: 80}]}";
     let manifests = [
