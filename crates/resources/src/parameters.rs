@@ -121,7 +121,7 @@ pub struct PodParameters {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyParameters {
-    /// Log level, as `RUST_LOG` has it.
+    /// Log level, in the syntax of `RUST_LOG`.
     pub log_level: Option<String>,
     /// Format of the access log on standard output.
     pub access_log: AccessLog,
