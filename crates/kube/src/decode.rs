@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_config_map_only_certificates_of_authorities_are_kept() {
+    fn only_ca_certificates_of_a_config_map_are_kept() {
         let json =
             r#"{"metadata": {"name": "c", "namespace": "n"}, "data": {"ca.crt": "A", "big": "B"}}"#;
         let document = decode(Kind::ConfigMap, "v1", json).expect("it is valid");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_object_is_rejected() {
+    fn text_other_than_an_object_is_rejected() {
         for json in ["5", "[]", r#"{"metadata": 5}"#] {
             let error = decode(Kind::Pod, "v1", json).expect_err("not a Pod");
             assert!(matches!(error, InvalidObject::Type(_)), "{json}: {error}");

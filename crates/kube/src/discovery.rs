@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_that_is_read_here_is_taken() {
+    fn the_newest_supported_version_is_used() {
         let gateway_api = groups(serde_json::json!([{
             "metadata": {"name": "gateway.networking.k8s.io"},
             "versions": [

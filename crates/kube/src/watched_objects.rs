@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_a_kind_that_is_not_served_any_more_are_gone() {
+    fn objects_of_a_kind_that_is_no_longer_served_are_removed() {
         let mut watched = WatchedObjects::new(Kind::HTTPRoute);
         listed(&mut watched, &[route("a", 1, VALID)]);
         assert_eq!(changes(&watched.clear()), [("a", false)]);

@@ -220,7 +220,7 @@ impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
         if self.strongest_expression.is_some_and(|other| other < rank) {
             self.try_expressions();
         }
-        if self.is_beaten(rank) {
+        if self.is_outranked(rank) {
             return;
         }
         let (context, recorder) = (self.context, &mut *self.recorder);
@@ -234,7 +234,7 @@ impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
         let Some(rank) = self.strongest_expression.take() else {
             return;
         };
-        if !self.is_beaten(rank)
+        if !self.is_outranked(rank)
             && let Some(found) = expression(self.expressions, self.context, self.recorder)
         {
             self.offer(found, found.rank.path);
@@ -242,7 +242,7 @@ impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
     }
 
     /// Returns whether the best entry so far outranks all entries of this path rank.
-    fn is_beaten(&self, rank: PathRank) -> bool {
+    fn is_outranked(&self, rank: PathRank) -> bool {
         self.best.is_some_and(|(_, best)| best < rank)
     }
 

@@ -216,7 +216,7 @@ fn path_overlap(by: &MatchEntry, entry: &MatchEntry) -> Option<Extent> {
 /// Returns the share of a prefix that an expression matches: all if it matches everything below, some if it matches the prefix itself or a path directly
 /// below.
 fn by_expression(expression: &Expression, prefix: &str) -> Option<Extent> {
-    if takes_all_below(expression, prefix) {
+    if matches_all_below(expression, prefix) {
         return Some(Extent::Fully);
     }
     let bare = prefix.strip_suffix('/').unwrap_or(prefix);
@@ -226,7 +226,7 @@ fn by_expression(expression: &Expression, prefix: &str) -> Option<Extent> {
 }
 
 /// Returns whether an expression certainly matches a path and everything below: it is literal text that the path begins with, followed by `.*`.
-fn takes_all_below(regex: &Expression, prefix: &str) -> bool {
+fn matches_all_below(regex: &Expression, prefix: &str) -> bool {
     let text = regex.as_str();
     let text = text.strip_prefix('^').unwrap_or(text);
     let text = text.strip_suffix('$').unwrap_or(text);

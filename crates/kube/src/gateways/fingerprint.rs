@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_beside_subresources_count() {
+    fn changes_of_subresources_do_not_count() {
         let own = json!({"manager": "c", "operation": "Apply", "time": "2026-01-31T12:00:00Z", "fieldsV1": {"f:spec": {}}});
         let status = json!({"manager": "k", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}});
         let other =

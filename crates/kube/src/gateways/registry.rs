@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_before_everything_is_known() {
+    fn nothing_is_applied_before_all_lists_are_complete() {
         let (registry, _, mut sink) = registry();
         registry.record(&(SERVICE, None), object_key(), service(1), false);
         sink.stage(&desired(), &Tables::default());

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_why_no_proxy_is_ready_is_that_of_its_pod() {
+    fn the_pod_gives_the_reason_why_no_proxy_is_ready() {
         let service = json!({"spec": {"type": "ClusterIP"}});
         let not_ready = |pods: &[Value]| with(service.clone(), pods).not_ready;
         assert_eq!(not_ready(&[pod("False"), pod("True")]), None);

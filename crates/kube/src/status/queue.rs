@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_changed_comes_first_and_nothing_starves() {
+    fn user_changes_come_first_and_no_object_starves() {
         let (mut queue, now) = (Queue::default(), clock::instant());
         queue.put(&key("b1"), 0, Background);
         queue.put(&key("b2"), 0, Background);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_status_says_if_the_client_gets_an_error() {
+    fn the_exit_status_reports_errors_to_the_client() {
         for (explanation, expected) in [
             (
                 json!({"outcome": "forward", "backends": [{"share": 1.0}]}),

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn with_all_addresses_it_does_not_matter_which_ones_a_gateway_requests() {
+    fn with_all_addresses_the_requested_ones_are_ignored() {
         let mut addresses = AddressAssigner::new(AddressPolicy::All);
         let all = addresses.assign(&[request("a", &["192.0.2.1"]), request("b", &[])]);
         for assigned in all.values() {

@@ -65,12 +65,12 @@ pub(crate) fn select_frontend<'t>(
             (Some((table, why)), _) => SelectedFrontend::Frontend { table, why },
             (None, Some(_)) => {
                 at_service(tables, directory, query).unwrap_or(SelectedFrontend::NoFrontend {
-                    why: outbound::nowhere(tables, directory, query, dataplane),
+                    why: outbound::explain_missing(tables, directory, query, dataplane),
                     status: None,
                 })
             }
             (None, None) => SelectedFrontend::NoFrontend {
-                why: outbound::nowhere(tables, directory, query, dataplane),
+                why: outbound::explain_missing(tables, directory, query, dataplane),
                 status: None,
             },
         };
@@ -183,7 +183,7 @@ fn fits(scheme: Scheme, protocol: Protocol) -> bool {
 
 fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
     let scheme = query.target.scheme;
-    let nowhere = |why: String, status| SelectedFrontend::NoFrontend { why, status };
+    let no_frontend = |why: String, status| SelectedFrontend::NoFrontend { why, status };
     let named = |table: &&Arc<FrontendTable>| match (&table.frontend().id, &query.gateway) {
         (FrontendId::Mesh { .. } | FrontendId::Outbound(_), _) => false,
         // A MeshGateway may be named by its own name, which differs from that of its proxies.
@@ -203,7 +203,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
                 "{name} accepts only proxies of meshes (crossMesh); explain the request of one with --from dataplane/NAME"
             ),
         };
-        return nowhere(why, None);
+        return no_frontend(why, None);
     }
     let fitting: Vec<&Frontend> = listeners
         .iter()
@@ -220,14 +220,14 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
             true => format!("listener {asked} does not accept {scheme}"),
             false => format!("there is no usable listener {asked}"),
         };
-        return nowhere(why, None);
+        return no_frontend(why, None);
     }
     let Some(port) = port(query, &fitting) else {
         let wanted = match query.target.port.or(scheme.default_port()) {
             Some(port) => format!("port {port}"),
             None => "any port".to_owned(),
         };
-        return nowhere(
+        return no_frontend(
             format!("no listener accepts {} on {wanted}", scheme.as_str()),
             None,
         );
@@ -282,7 +282,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
             "no listener on port {port} serves `{}`",
             host.unwrap_or_default()
         );
-        return nowhere(why, Some(status));
+        return no_frontend(why, Some(status));
     };
     let mut why = why(table, host, found.len() - 1);
     if let Some(asked) = asked.filter(|asked| section(table.frontend()) != Some(asked)) {

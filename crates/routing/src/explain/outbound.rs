@@ -143,7 +143,7 @@ pub(crate) fn across_meshes<'t>(
 }
 
 /// Explains why a Dataplane has no outbound for a URL.
-pub(crate) fn nowhere(
+pub(crate) fn explain_missing(
     tables: &Tables,
     directory: &Directory,
     query: &Query,

@@ -203,7 +203,7 @@ mod tests {
     use pointsman_resources::route::Header;
 
     #[test]
-    fn set_overwrites_add_appends_remove_removes_whatever_the_case() {
+    fn set_overwrites_add_appends_remove_removes_regardless_of_case() {
         let header = |name: &str, value: &str| Header {
             name: name.into(),
             value: value.into(),

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_redirect_leaves_out_is_the_requests() {
+    fn unspecified_parts_of_a_redirect_are_those_of_the_request() {
         let redirect = RequestRedirect {
             scheme: None,
             hostname: None,
@@ -240,7 +240,7 @@ mod tests {
     }
     /// "Sidecar: unset port/path/query kept. Gateway: query stripped, unset port := listener port."
     #[test]
-    fn kumas_redirects_keep_what_they_leave_out_in_their_own_ways() {
+    fn kuma_redirects_treat_unspecified_parts_by_their_frontend() {
         use RedirectDefaults::{MeshGateway, Sidecar};
         let table = [
             // The defaults, the port that the client wrote, the redirect's scheme, hostname and port.

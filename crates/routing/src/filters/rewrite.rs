@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_becomes_one() {
+    fn invalid_paths_are_corrected() {
         for (written, path) in [
             ("/a/b", "/a/b"),
             ("", "/"),
@@ -150,7 +150,7 @@ mod tests {
 
     /// "gateway handles slashes right (`/prefix/middle/tail` -> `/middle/tail`; `/` -> `/tail`)": a slash that nobody wrote is not added.
     #[test]
-    fn of_kumas_kinds_the_root_becomes_what_is_written() {
+    fn for_kuma_the_root_becomes_the_replacement_itself() {
         let table = [
             ("/", "/", "/a/b", "/a/b"),
             ("/", "/", "/a/b/", "/a/b"),
