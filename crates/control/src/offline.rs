@@ -19,7 +19,7 @@ pub struct Objects {
     pub documents: Vec<Arc<Document>>,
     /// Objects that validation rejected, with the position or the reason.
     pub rejected: Vec<(ObjectKey, Arc<str>)>,
-    /// Errors and warnings about the objects as such.
+    /// Errors and warnings from reading and validating the objects.
     pub findings: Vec<Finding>,
     /// Numbers of objects of kinds that are not used.
     pub ignored_kinds: BTreeMap<String, usize>,

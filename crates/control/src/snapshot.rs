@@ -91,7 +91,7 @@ impl Snapshots {
         *latest.unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
 
-    /// Replaces the latest snapshot with tables alone, for a data plane whose statuses are kept elsewhere.
+    /// Replaces the latest snapshot with one that has only tables, for a data plane whose statuses are kept elsewhere.
     pub fn publish_tables(&self, tables: Tables) {
         let version = self.latest().version + 1;
         self.publish(Snapshot {

@@ -33,7 +33,7 @@ pub fn decode(kind: Kind, version: &str, json: &str) -> Result<Document, Invalid
     served::read(&source, kind, version, object)
 }
 
-/// Reads an object or its metadata without `managedFields`, which often are larger than all the rest.
+/// Reads an object or its metadata without `managedFields`, which are often larger than the rest of the object.
 #[derive(Clone, Copy)]
 enum ObjectField {
     Object,

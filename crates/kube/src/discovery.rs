@@ -36,7 +36,7 @@ pub struct Api {
     pub bundle_version: Option<String>,
 }
 
-/// A kind as it is served.
+/// The API of a kind that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedResource {
     /// Group, version and plural.

@@ -324,7 +324,7 @@ pub const PERMISSIONS: &[Permission] = &[
         api_groups: &["autoscaling"],
         resources: &["horizontalpodautoscalers"],
         verbs: GENERATE_AND_WATCH,
-        purpose: "number of proxies, where GatewayParameters ask for autoscaling",
+        purpose: "number of proxies, if GatewayParameters configure autoscaling",
     },
     Permission {
         scope: Scope::Cluster,
@@ -361,7 +361,7 @@ mod tests {
 
     use super::*;
 
-    /// Plural of a kind, as its CustomResourceDefinition has it.
+    /// Plural of a kind, as in its CustomResourceDefinition.
     fn plural(kind: Kind) -> String {
         let name = kind.name().to_ascii_lowercase();
         match &name {

@@ -198,7 +198,7 @@ mod tests {
         watched.end_list()
     }
 
-    /// Names of objects with whether they are there.
+    /// Names of objects, each with whether the object exists.
     fn changes(batch: &Batch) -> Vec<(&str, bool)> {
         let objects = batch.update.objects.iter();
         objects

@@ -50,7 +50,7 @@ impl Finding {
         }
     }
 
-    /// Formats the position as `file:line:column`, or as the file name alone if the finding is about the whole file.
+    /// Formats the position as `file:line:column`, or only the file name if the finding is about the whole file.
     pub fn location(&self) -> String {
         match self.line {
             0 => self.file.to_string(),

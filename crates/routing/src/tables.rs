@@ -117,7 +117,7 @@ struct MeshPort {
     pods: Map<ObjectKey, Arc<FrontendTable>>,
 }
 
-/// The client of a mesh connection, as far as it is known.
+/// The known properties of the client of a mesh connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeshClient<'c> {
     /// Namespace of the Pod.

@@ -52,7 +52,7 @@ impl fmt::Display for Tags {
 pub struct BackendId {
     /// The object.
     pub object: ObjectKey,
-    /// Port; 0 for a Kuma service that is identified by its tag alone.
+    /// Port; 0 for a Kuma service that is identified only by its tag.
     pub port: u16,
     /// Transport protocol of the port.
     pub transport: Transport,

@@ -8,7 +8,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::{BackendId, Fault, FrontendId, Hostname, Tags};
 
-/// Identifies a route as it is bound to some of its parents.
+/// Identifies the binding of a route to some of its parents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteId {
     /// The route; for Kuma, the destination or listener for which policies were merged.

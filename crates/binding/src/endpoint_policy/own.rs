@@ -46,7 +46,7 @@ impl OwnServers {
         self.0.iter().map(|(address, server)| (*server, *address))
     }
 
-    /// Returns the server that a TCP connection to an address reaches, judging by the addresses alone.
+    /// Returns the server that a TCP connection to an address reaches, determined only from the addresses.
     pub fn reached_at(&self, address: SocketAddr) -> Option<OwnServer> {
         let mut servers = self.iter();
         let found = servers.find(|(_, listener)| is_reached_at(*listener, address));

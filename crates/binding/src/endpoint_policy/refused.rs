@@ -54,7 +54,7 @@ fn remove_refused(
                 *endpoints = Endpoints::Addresses(Vec::new());
                 return refused;
             }
-            // Proxies resolve the name, and skip and report refused addresses. An address of Pointsman itself is refused for the server's port alone.
+            // Proxies resolve the name, and skip and report refused addresses. An address of Pointsman itself is refused only for the server's port.
             for address in reader.refused_resolution(name) {
                 let endpoint = SocketAddr::new(*address, *port);
                 let why = policy.refuses_endpoint(endpoint, id.transport);

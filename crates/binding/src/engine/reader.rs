@@ -1,4 +1,4 @@
-//! Reads objects on behalf of queries and records what is read.
+//! Reads objects on behalf of queries and records each read as a dependency.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

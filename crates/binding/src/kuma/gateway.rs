@@ -197,7 +197,7 @@ pub(crate) fn gateway_name(mesh: &str, proxy: &ObjectKey) -> Name {
     }
 }
 
-/// Returns whether a name is the [`gateway_name`] of a proxy, in whichever mesh.
+/// Returns whether a name is the [`gateway_name`] of a proxy, in any mesh.
 pub(crate) fn is_gateway_name(name: &Name, proxy: &ObjectKey) -> bool {
     let mesh = name.namespace.mesh();
     mesh.is_some_and(|mesh| *name == gateway_name(mesh, proxy))

@@ -88,7 +88,7 @@ impl PolicyLowering<'_, '_> {
         rules
     }
 
-    /// Lowers the rules of a stream to the strongest: "backendRefs replaced as a whole".
+    /// Lowers the strongest of a stream's rules: "backendRefs replaced as a whole".
     pub fn stream_rules(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
         let mut rules = Vec::new();
         if let Some(first) = merged.first() {

@@ -1,4 +1,4 @@
-//! Warnings that depend on a policy alone, or on its bound rules alone.
+//! Warnings that depend only on a policy or on its bound rules.
 
 use std::collections::BTreeSet;
 

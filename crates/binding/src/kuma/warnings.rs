@@ -1,5 +1,5 @@
 //! Warnings about valid but surprising configuration of Kuma: targets that don't exist, hostnames that no listener serves, backends without endpoints,
-//! requests that match no rule, outbounds that don't resolve. Warnings that depend on a policy alone are in [`super::policy_warnings`].
+//! requests that match no rule, outbounds that don't resolve. Warnings that depend only on a policy are in [`super::policy_warnings`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -195,7 +195,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// Returns whether a DNS name in a certificate covers the wanted name. Either may have a wildcard, which stands for one label.
+/// Returns whether a DNS name in a certificate covers the requested name. Either may have a wildcard, which stands for one label.
 pub fn dns_matches(wanted: &str, carried: &str) -> bool {
     let covers = |pattern: &str, name: &str| match pattern.strip_prefix("*.") {
         Some(suffix) => name

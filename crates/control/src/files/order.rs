@@ -11,7 +11,7 @@ const MIN_GAP: u64 = 1 << 10;
 /// Largest label.
 const MAX_LABEL: u64 = (1 << (u64::BITS - INDEX_BITS)) - 1;
 
-/// Assigns a label to `new`, a file that has none yet. Returns the labels to set: mostly that one alone, otherwise also those of neighbours that make room.
+/// Assigns a label to `new`, a file that has none yet. Returns the labels to set: usually only this one, otherwise also those of neighbours that make room.
 pub fn assign_labels<K: Ord + Clone, V>(
     files: &BTreeMap<K, V>,
     new: &K,

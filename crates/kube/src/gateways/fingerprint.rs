@@ -1,4 +1,4 @@
-//! Fingerprints of objects, to detect changes by others from the metadata alone.
+//! Fingerprints of objects, to detect changes by others without reading more than the metadata.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};

@@ -24,9 +24,9 @@ pub struct GatewayObjects {
 /// A generated object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedObject {
-    /// Identifier of the object.
+    /// UID of the object.
     pub uid: Option<String>,
-    /// Identifiers of its owners.
+    /// UIDs of its owners.
     pub owners: Vec<String>,
     /// Fingerprint of the object without its status.
     pub fingerprint: u64,

@@ -98,7 +98,7 @@ pub struct Serving {
     pub key: Vec<u8>,
     /// Certificate in PEM of the authority that has issued it.
     pub issuer: String,
-    /// Time at which it is to be renewed, in Unix seconds.
+    /// Time of the renewal, in Unix seconds.
     pub renew_at: i64,
 }
 
@@ -290,7 +290,7 @@ impl Authorities {
         })
     }
 
-    /// Returns whether a serving certificate is to be replaced.
+    /// Returns whether a serving certificate must be replaced.
     pub fn replaces(&self, serving: &Serving, now: i64) -> bool {
         serving.issuer != self.current.certificate || now >= serving.renew_at
     }

@@ -3,7 +3,7 @@
 //! One thread accepts connections, and each connection is served on its own thread, so that a slow client delays no other. A connection carries one request.
 //! Connections, the size of a request and the time for it are bounded; a body is discarded.
 //!
-//! A second server may serve the pages for kubelets and Prometheus alone, on an address that can be reached over the network.
+//! A second server may serve only the pages for kubelets and Prometheus, on an address that can be reached over the network.
 //!
 //! The server has no authentication. It therefore rejects requests that were forwarded by a proxy, this one included, and requests for a host name that is
 //! not its own, which protects it from DNS rebinding.
@@ -252,7 +252,7 @@ impl Pages {
     }
 }
 
-/// Returns whether a host is one of the server's own. A web page in a browser on this machine could make a host name of its own resolve to this server; an
+/// Returns whether a host is one of the server's own. A web page in a browser on this machine could let a host name that its author controls resolve to this server; an
 /// address or `localhost` can't be abused that way.
 fn is_own_host(host: &str, names: &[String]) -> bool {
     let bare = match host.rsplit_once(':') {

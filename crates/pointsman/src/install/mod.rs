@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::cli::Install;
 use crate::{output, yaml};
 
-/// Name of all objects of an installation, which has a namespace of its own.
+/// Name of all objects of an installation, which has its own namespace.
 const NAME: &str = "pointsman-controller";
 
 /// Pointsman's CustomResourceDefinitions.

@@ -123,7 +123,7 @@ fn client_tls(arguments: &ProxyArgs) -> Result<Option<Arc<ClientTls>>> {
     }
 }
 
-/// Reads the last configuration from the cache. A cache that can't be used is no reason not to start.
+/// Reads the last configuration from the cache. An unusable cache does not prevent the start.
 fn cached(options: &ClientOptions) -> Replica {
     let cache = options.cache.as_ref();
     let replica = cache.map(|cache| cache.load(&options.subscription));

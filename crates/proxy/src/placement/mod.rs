@@ -1,7 +1,7 @@
 //! Placement: the addresses and sockets of Gateways, Services and outbounds of Kuma's proxies on this machine.
 //!
 //! `addresses` assigns addresses, `services` finds the Services and Pods of this machine, `sockets` combines both into the set of sockets, and `observations`
-//! reports about them. The input is the bound form alone, so the result is the same whether or not the control plane runs in this process. Addresses are
+//! reports about them. The only input is the bound form, so the result is the same whether or not the control plane runs in this process. Addresses are
 //! tested by binding a socket; nothing listens here.
 
 mod addresses;

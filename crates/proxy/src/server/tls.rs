@@ -234,7 +234,7 @@ fn tls_action(worker: &Worker, connection: &ClientConnection, name: Option<&str>
         };
     }
     let Some(table) = port.listener(name) else {
-        // Without termination the proxy does not speak TLS, so it sends no alert.
+        // The proxy does not terminate TLS here, so it can't send an alert.
         return reject(frontends.protocol() == Some(Protocol::Https), "UnknownName");
     };
     if table.closed().is_some() {

@@ -38,7 +38,7 @@ pub fn frontend_config(
     };
     let mut config = builder.with_cert_resolver(Arc::new(CertificateResolver(keys)));
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    // Tickets are encrypted with keys of this configuration alone, so no session can be resumed at another listener, or after certificates or client validation have
+    // Tickets are encrypted with keys that belong only to this configuration, so no session can be resumed at another listener, or after certificates or client validation have
     // changed.
     config.ticketer = Ticketer::new()?;
     config.session_storage = Arc::new(NoServerSessionStorage {});

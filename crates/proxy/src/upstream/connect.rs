@@ -91,7 +91,7 @@ pub(crate) fn set_user_timeout(stream: &TcpStream, time: Option<Duration>) -> io
     SockRef::from(stream).set_tcp_user_timeout(time)
 }
 
-/// Opens a connection for a stream, with TLS if the backend has it.
+/// Opens a connection for a stream, with TLS if it is configured for the backend.
 pub(crate) async fn byte_stream(
     worker: &Worker,
     selected: &SelectedEndpoint,

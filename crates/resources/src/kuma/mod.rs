@@ -9,7 +9,7 @@
 //! On Kubernetes, an object is identified by its namespace and name; its mesh is a label that can change. A universal document has no
 //! namespace and is identified by its mesh and name. [`Name`](crate::Name) therefore holds the mesh of a universal document in place of the
 //! namespace, as `mesh:NAME` ([`NamespaceName`]). The colon, which no namespace can contain, keeps documents of the two forms apart if one folder
-//! holds both. A [`Mesh`] is identified by its name alone in both forms; so is a MeshGateway on Kubernetes, where it is cluster-scoped.
+//! holds both. A [`Mesh`] is identified only by its name in both forms, and so is a MeshGateway on Kubernetes, where it is cluster-scoped.
 
 mod dataplane;
 mod filter;

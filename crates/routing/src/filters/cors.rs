@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn another_origin_is_told_nothing_but_that_the_answer_varies() {
+    fn a_response_to_another_origin_has_only_vary() {
         let others = [
             "https://foobar.com",
             "http://www.foo.com",

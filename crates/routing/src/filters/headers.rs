@@ -274,7 +274,7 @@ mod tests {
     // "If multiple entries specify equivalent header names, the first entry with an equivalent name MUST be considered […].
     // Subsequent entries with an equivalent header name MUST be ignored."
     #[test]
-    fn of_names_that_differ_only_in_case_the_first_counts() {
+    fn the_first_of_names_that_differ_only_in_case_counts() {
         let header = |name: &str, value: &str| Header {
             name: name.into(),
             value: value.into(),

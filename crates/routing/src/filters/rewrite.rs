@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// "gateway handles slashes right (`/prefix/middle/tail` -> `/middle/tail`; `/` -> `/tail`)": a slash that nobody wrote is not added.
+    /// "gateway handles slashes right (`/prefix/middle/tail` -> `/middle/tail`; `/` -> `/tail`)": no slash is added that the configuration does not contain.
     #[test]
     fn for_kuma_the_root_becomes_the_replacement_itself() {
         let table = [

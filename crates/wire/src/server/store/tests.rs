@@ -237,7 +237,7 @@ fn subscription(number: usize) -> Subscription {
     Subscription::parse(&names).expect("a subscription")
 }
 
-/// Returns the node for a step. Parents depend on the name alone, as with real ids.
+/// Returns the node for a step. Parents depend only on the name, as with real ids.
 fn node(layer: usize, number: usize, content: u32, references: &[(usize, usize)]) -> Node {
     let lower = references.iter().filter(|(of, _)| *of < layer.min(5));
     let mut references: Vec<String> = lower.map(|(layer, number)| name(*layer, *number)).collect();
