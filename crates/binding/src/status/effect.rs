@@ -37,12 +37,12 @@ pub enum Effect {
     /// No proxy is connected.
     NoProxy,
     /// Some proxies do not run it.
-    Partial(Arc<Shortfall>),
+    Partial(Arc<OutdatedProxies>),
 }
 
 /// Proxies that do not run a route's current configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shortfall {
+pub struct OutdatedProxies {
     /// Names of proxies that have not acknowledged it; at most [`MAX_NAMED`].
     pub lagging: BTreeSet<Arc<str>>,
     /// True if there are more of them.
@@ -55,9 +55,9 @@ pub struct Shortfall {
     pub has_more_rejections: bool,
 }
 
-impl Shortfall {
-    /// Adds the shortfall of another frontend.
-    fn extend(&mut self, other: &Shortfall) {
+impl OutdatedProxies {
+    /// Adds the outdated proxies of another frontend.
+    fn extend(&mut self, other: &OutdatedProxies) {
         self.has_more_lagging |= other.has_more_lagging;
         self.lagging.extend(other.lagging.iter().cloned());
         while self.lagging.len() > MAX_NAMED {
@@ -172,12 +172,12 @@ impl Effect {
                 "NoProxyConnected",
                 "no proxy that serves it is connected",
             ),
-            Effect::Partial(shortfall) => {
-                let reason = match shortfall.rejections.is_empty() {
+            Effect::Partial(outdated) => {
+                let reason = match outdated.rejections.is_empty() {
                     true => "Lagging",
                     false => "Rejected",
                 };
-                Condition::no(IN_EFFECT, reason, shortfall.message())
+                Condition::no(IN_EFFECT, reason, outdated.message())
             }
         }
     }
@@ -244,10 +244,10 @@ mod tests {
     use super::*;
 
     fn lagging(names: &[&str], since: i64) -> Effect {
-        Effect::Partial(Arc::new(Shortfall {
+        Effect::Partial(Arc::new(OutdatedProxies {
             lagging: names.iter().map(|name| (*name).into()).collect(),
             since: Some(since),
-            ..Shortfall::default()
+            ..OutdatedProxies::default()
         }))
     }
 
@@ -272,11 +272,11 @@ mod tests {
 
     #[test]
     fn a_rejection_names_the_proxy_the_resource_and_the_reason() {
-        let shortfall = Shortfall {
+        let outdated = OutdatedProxies {
             rejections: [("edge-1".into(), "rule/a/0".into(), "no filter".into())].into(),
-            ..Shortfall::default()
+            ..OutdatedProxies::default()
         };
-        let condition = Effect::Partial(Arc::new(shortfall)).condition();
+        let condition = Effect::Partial(Arc::new(outdated)).condition();
         assert_eq!(condition.reason, "Rejected");
         assert_eq!(condition.message, "edge-1 rejects rule/a/0: no filter");
     }

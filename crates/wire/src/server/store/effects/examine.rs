@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pointsman_binding::status::effect::{MAX_NAMED, join};
-use pointsman_binding::{Effect, RouteEffect, Shortfall};
+use pointsman_binding::{Effect, OutdatedProxies, RouteEffect};
 use pointsman_resources::ObjectKey;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ use crate::server::store::{LogId, SlotId, Store};
 struct PartState {
     has_proxy: bool,
     is_lagging: bool,
-    shortfall: Shortfall,
+    outdated: OutdatedProxies,
     /// Time of the last acknowledgement.
     advanced: Option<Instant>,
 }
@@ -250,8 +250,8 @@ impl Store {
         if state.is_lagging && now < pending.since + GRACE {
             return Effect::Pending;
         }
-        if state.is_lagging || !state.shortfall.rejections.is_empty() {
-            return Effect::Partial(Arc::new(state.shortfall.clone()));
+        if state.is_lagging || !state.outdated.rejections.is_empty() {
+            return Effect::Partial(Arc::new(state.outdated.clone()));
         }
         if state.has_proxy {
             return Effect::InEffect;
@@ -310,7 +310,7 @@ impl Store {
             state.has_proxy = true;
             state.advanced = state.advanced.max(followers.advanced);
             if examination.has_rejections() {
-                list_rejections(&mut state.shortfall, log, &related, examination);
+                list_rejections(&mut state.outdated, log, &related, examination);
             }
             let (entries, _) = self.log(log);
             let newest = entries.changed;
@@ -328,10 +328,10 @@ impl Store {
             }
             state.is_lagging = true;
             if wants_list {
-                self.list_lagging(&mut state.shortfall, log, needed, examination);
+                self.list_lagging(&mut state.outdated, log, needed, examination);
                 let age = examination.now.saturating_duration_since(pending.since);
                 let age = i64::try_from(age.as_secs()).unwrap_or(0);
-                state.shortfall.since = Some(examination.unix - age);
+                state.outdated.since = Some(examination.unix - age);
             }
         }
         state
@@ -376,7 +376,7 @@ impl Store {
     /// Adds the followers of a log that have not acknowledged a position.
     fn list_lagging(
         &self,
-        shortfall: &mut Shortfall,
+        outdated: &mut OutdatedProxies,
         log: LogId,
         needed: u64,
         examination: &mut Examination<'_>,
@@ -401,11 +401,11 @@ impl Store {
             .iter()
             .take_while(|follower| follower.acknowledged < Some(needed));
         for Follower { name, .. } in lagging {
-            if shortfall.lagging.len() == MAX_NAMED && !shortfall.lagging.contains(name) {
-                shortfall.has_more_lagging = true;
+            if outdated.lagging.len() == MAX_NAMED && !outdated.lagging.contains(name) {
+                outdated.has_more_lagging = true;
                 return;
             }
-            shortfall.lagging.insert(name.clone());
+            outdated.lagging.insert(name.clone());
         }
     }
 }
@@ -417,7 +417,7 @@ fn is_part_of_route(kind: ResourceType) -> bool {
 
 /// Adds the rejections of some resources by followers of a log.
 fn list_rejections(
-    shortfall: &mut Shortfall,
+    outdated: &mut OutdatedProxies,
     log: LogId,
     resources: &BTreeSet<SlotId>,
     examination: &Examination<'_>,
@@ -427,8 +427,8 @@ fn list_rejections(
         .filter_map(|id| examination.rejections.get(id));
     let all = named.flatten().chain(&examination.unnamed);
     for rejection in all.filter(|rejection| rejection.log == log) {
-        if shortfall.rejections.len() == MAX_NAMED {
-            shortfall.has_more_rejections = true;
+        if outdated.rejections.len() == MAX_NAMED {
+            outdated.has_more_rejections = true;
             return;
         }
         let ProxyRejection {
@@ -437,6 +437,6 @@ fn list_rejections(
             why,
             ..
         } = rejection.clone();
-        shortfall.rejections.insert((proxy, resource, why));
+        outdated.rejections.insert((proxy, resource, why));
     }
 }

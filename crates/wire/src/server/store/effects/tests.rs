@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use pointsman_binding::bound::{Attachment, FrontendId, RouteBinding, RouteId};
-use pointsman_binding::{Effect, Shortfall};
+use pointsman_binding::{Effect, OutdatedProxies};
 use pointsman_resources::{Kind, Name};
 
 use super::*;
@@ -190,12 +190,12 @@ impl Plane {
     /// Names of the proxies that are reported to lag.
     fn lagging(&mut self, route: &str) -> String {
         match self.effect(route) {
-            Effect::Partial(shortfall) => {
-                let Shortfall {
+            Effect::Partial(outdated) => {
+                let OutdatedProxies {
                     lagging,
                     has_more_lagging,
                     ..
-                } = &*shortfall;
+                } = &*outdated;
                 let mut names: Vec<&str> = lagging.iter().map(|name| &**name).collect();
                 names.extend(has_more_lagging.then_some("and others"));
                 names.join(" ")
@@ -393,11 +393,11 @@ async fn a_rejected_resource_concerns_the_routes_that_use_it() {
         plane
             .store
             .record_rejections(proxy, names(), Instant::now());
-        let Effect::Partial(shortfall) = plane.effect("shop") else {
+        let Effect::Partial(outdated) = plane.effect("shop") else {
             panic!("it is not in effect");
         };
         let wanted = ("edge-1".into(), resource.as_str().into(), "unknown".into());
-        assert_eq!(shortfall.rejections, [wanted].into());
+        assert_eq!(outdated.rejections, [wanted].into());
         assert_eq!(plane.effect("other"), Effect::InEffect);
         plane
             .proxies
@@ -501,7 +501,7 @@ async fn memory_does_not_grow_with_routes_times_proxies() {
     let followers = &effects.followers[&LogId::Everything];
     assert_eq!(followers.acknowledged, BTreeMap::from([(None, 100)]));
     let named = |effect: &Effect| match effect {
-        Effect::Partial(shortfall) => shortfall.lagging.len(),
+        Effect::Partial(outdated) => outdated.lagging.len(),
         _ => panic!("it is not in effect"),
     };
     assert!(plane.reported.values().all(|effect| named(effect) <= 5));
