@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::events::{EventSink, Events};
 use crate::gateways::{self, Applier, InfrastructureSink, Registry, Watches};
-use crate::identity::authority::{Keeper, Published};
+use crate::identity::authority::{CertificateRenewal, Published};
 use crate::lease::Candidate;
 use crate::{Metrics, Settings, Source, StatusWriter};
 
@@ -65,8 +65,8 @@ impl Cluster {
         let statuses = writer.clone();
         writers.spawn(statuses.run(client.clone(), is_leader.clone(), source.api()));
         let authority = settings.authority.clone().map(|settings| {
-            let (keeper, published) = Keeper::new(client.clone(), settings);
-            writers.spawn(keeper.run(is_leader.clone()));
+            let (renewal, published) = CertificateRenewal::new(client.clone(), settings);
+            writers.spawn(renewal.run(is_leader.clone()));
             published
         });
         let generated = match (&settings.infrastructure, &authority) {

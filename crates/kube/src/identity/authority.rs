@@ -68,7 +68,7 @@ enum AuthorityError {
 }
 
 /// Keeps the authority and the serving certificate current.
-pub struct Keeper {
+pub struct CertificateRenewal {
     api: Api<Secret>,
     settings: AuthoritySettings,
     bundle: watch::Sender<Arc<str>>,
@@ -77,8 +77,8 @@ pub struct Keeper {
     error: String,
 }
 
-impl Keeper {
-    /// Creates a keeper that has read nothing.
+impl CertificateRenewal {
+    /// Creates a renewal that has read nothing.
     pub fn new(client: Client, settings: AuthoritySettings) -> (Self, Published) {
         let bundle = watch::Sender::new(Arc::from(""));
         let serving = watch::Sender::new(None);
@@ -86,14 +86,14 @@ impl Keeper {
             bundle: bundle.subscribe(),
             serving: serving.subscribe(),
         };
-        let keeper = Keeper {
+        let renewal = CertificateRenewal {
             api: Api::namespaced(client, &settings.namespace),
             settings,
             bundle,
             serving,
             error: String::new(),
         };
-        (keeper, published)
+        (renewal, published)
     }
 
     /// Follows the Secret until the sender of `is_leader` is dropped. Creates and rotates it while `is_leader` is true.
