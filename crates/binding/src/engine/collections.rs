@@ -32,15 +32,16 @@ pub(crate) fn adjust_count<K: Hash + Eq>(counts: &mut FastMap<K, usize>, key: K,
     }
 }
 
-/// A sorted set that stores up to [`MAX_FEW`] members in a vector, which covers most sets.
+/// A sorted set that stores up to [`MAX_IN_VECTOR`] members in a vector, which covers most sets.
 #[derive(Clone, Debug)]
 pub(crate) enum SmallSet<T> {
-    /// At most [`MAX_FEW`] members, sorted.
+    /// At most [`MAX_IN_VECTOR`] members, sorted.
     Few(Vec<T>),
     Many(BTreeSet<T>),
 }
 
-const MAX_FEW: usize = 8;
+/// Maximum number of members of a set that is stored in a vector.
+const MAX_IN_VECTOR: usize = 8;
 
 impl<T> Default for SmallSet<T> {
     fn default() -> Self {
@@ -53,7 +54,7 @@ impl<T: Ord> SmallSet<T> {
         match self {
             SmallSet::Few(members) => match members.binary_search(&member) {
                 Ok(_) => {}
-                Err(at) if members.len() < MAX_FEW => {
+                Err(at) if members.len() < MAX_IN_VECTOR => {
                     members.reserve_exact(1);
                     members.insert(at, member);
                 }

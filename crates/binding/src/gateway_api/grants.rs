@@ -5,20 +5,22 @@ use pointsman_resources::Kind;
 use crate::engine::Reader;
 
 /// Separates the sentence of a message from the YAML document after it.
-const ONE: &str = ". This one would allow it:\n";
+const SUGGESTED_GRANT: &str = ". This one would allow it:\n";
 /// Separates sentences from several YAML documents.
-const SEVERAL: &str = ". These would allow it:\n";
+const SUGGESTED_GRANTS: &str = ". These would allow it:\n";
 
 /// Returns a message without its YAML documents.
 pub fn sentence(message: &str) -> &str {
-    let end = [ONE, SEVERAL].iter().filter_map(|mark| message.find(mark));
+    let end = [SUGGESTED_GRANT, SUGGESTED_GRANTS]
+        .iter()
+        .filter_map(|mark| message.find(mark));
     &message[..end.min().unwrap_or(message.len())]
 }
 
 /// Joins messages into one. Their YAML documents come last, as one stream ready to paste.
 pub(crate) fn join<T: AsRef<str>>(messages: &[T]) -> String {
     let parts = messages.iter().map(AsRef::as_ref);
-    let parts = parts.map(|message| match message.split_once(ONE) {
+    let parts = parts.map(|message| match message.split_once(SUGGESTED_GRANT) {
         Some((sentence, yaml)) => (sentence, Some(yaml)),
         None => (message, None),
     });
@@ -28,7 +30,11 @@ pub(crate) fn join<T: AsRef<str>>(messages: &[T]) -> String {
     let mut documents: Vec<&str> = granted.iter().filter_map(|(_, yaml)| *yaml).collect();
     documents.dedup();
     if !documents.is_empty() {
-        text.push_str(if documents.len() == 1 { ONE } else { SEVERAL });
+        text.push_str(if documents.len() == 1 {
+            SUGGESTED_GRANT
+        } else {
+            SUGGESTED_GRANTS
+        });
         text.push_str(&documents.join("---\n"));
     }
     text
@@ -92,7 +98,7 @@ impl CrossNamespaceReference<'_> {
         let own = format!("{}-{name}-from-{namespace}", kind.to_ascii_lowercase());
         let own = own.replace('"', "");
         format!(
-            "{sentence}{ONE}\
+            "{sentence}{SUGGESTED_GRANT}\
              apiVersion: gateway.networking.k8s.io/v1\n\
              kind: ReferenceGrant\n\
              metadata:\n\
@@ -193,7 +199,7 @@ mod tests {
     #[test]
     fn several_grants_are_documents_of_one_stream() {
         let text = join(&[missing("cart"), missing("stock")]);
-        let (sentences, yaml) = text.split_once(SEVERAL).expect("several");
+        let (sentences, yaml) = text.split_once(SUGGESTED_GRANTS).expect("several");
         assert_eq!(sentences.matches("without a ReferenceGrant").count(), 2);
         let documents: Vec<&str> = yaml.split("---\n").collect();
         assert_eq!(documents.len(), 2);

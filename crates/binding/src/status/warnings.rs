@@ -28,7 +28,7 @@ pub struct Warning {
 pub const MESH_LABEL: &str = "pointsman.io/mesh";
 
 /// Message about a policy whose targets get no traffic.
-const UNREACHED: &str = "no Gateway sends traffic to its targets, so the policy has no effect";
+const NO_TRAFFIC: &str = "no Gateway sends traffic to its targets, so the policy has no effect";
 
 impl Binder {
     /// Returns all warnings, sorted by object. Evaluates every object.
@@ -127,7 +127,7 @@ impl Binder {
             }
         }
         if missing.is_empty() {
-            return warn("spec.targetRefs", UNREACHED.to_owned());
+            return warn("spec.targetRefs", NO_TRAFFIC.to_owned());
         }
         for (field, reason) in missing {
             warn(
