@@ -14,7 +14,7 @@ use crate::mailbox::{Mailbox, Wake};
 use crate::source::{Findings, Inbox, SourceUpdate};
 
 /// A burst of events ends when no event arrives for this long.
-const QUIET: Duration = Duration::from_millis(1);
+const BURST_END: Duration = Duration::from_millis(1);
 /// Longest time for which the events of a burst are collected.
 const BURST: Duration = Duration::from_millis(10);
 /// Time after which an object that no file declares any more is deleted. It may be moved from one file to another, and some editors move a file away before
@@ -114,7 +114,7 @@ impl FileSource {
             Wake::Timeout => {}
             Wake::Content => {
                 // Files that are written together take effect together.
-                self.events.wait_until_quiet(QUIET, BURST);
+                self.events.wait_until_quiet(BURST_END, BURST);
                 if let Some(events) = self.events.take() {
                     update.merge(self.apply_events(&events));
                 }
