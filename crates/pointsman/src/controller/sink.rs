@@ -9,7 +9,7 @@ use pointsman_routing::Tables;
 use pointsman_wire::server::{Encoded, Scan, Server, encode_all};
 
 /// Pause after an examination of all routes, as a multiple of its duration.
-const REST_FACTOR: u32 = 4;
+const EXAMINATION_PAUSE_FACTOR: u32 = 4;
 
 /// Passes changes to an xDS server. Reports of proxies arrive later, and `retry` returns them.
 pub struct XdsSink {
@@ -65,7 +65,7 @@ impl XdsSink {
         }
         let changes = self.effects(Scan::All);
         let end = clock::instant();
-        self.rest_until = end + (end - start) * REST_FACTOR;
+        self.rest_until = end + (end - start) * EXAMINATION_PAUSE_FACTOR;
         changes
     }
 }
