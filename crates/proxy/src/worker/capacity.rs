@@ -16,7 +16,7 @@ use super::eviction::{Evicted, IdleGroup, IdleSlot, SharedEviction};
 const HEADROOM: usize = 16;
 
 /// Idle time after which upstream connections are closed when files are scarce.
-const UNUSED_AFTER: Duration = Duration::from_secs(1);
+const UNUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The limits and current usage.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl Worker {
         }
         let before = capacity.files.load(Ordering::SeqCst);
         for upstream in self.upstreams.borrow().values().flatten() {
-            upstream.sweep(UNUSED_AFTER);
+            upstream.sweep(UNUSED_TIMEOUT);
         }
         capacity.files.load(Ordering::SeqCst) < before
     }
