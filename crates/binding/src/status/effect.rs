@@ -225,7 +225,7 @@ pub enum Settling {
 }
 
 impl Status {
-    /// Returns whether the status is about to change by itself. While it is, the status before remains the one to report.
+    /// Returns the expected change of the status, apart from changes of the configuration. Until it occurs, the previous status is reported.
     pub fn settling(&self) -> Settling {
         let conditions = self.conditions();
         let effects = conditions.iter().map(|(_, condition)| condition);

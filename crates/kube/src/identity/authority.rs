@@ -78,7 +78,7 @@ pub struct CertificateRenewal {
 }
 
 impl CertificateRenewal {
-    /// Creates a renewal that has read nothing.
+    /// Creates the task. The published bundle is empty until it runs.
     pub fn new(client: Client, settings: AuthoritySettings) -> (Self, Published) {
         let bundle = watch::Sender::new(Arc::from(""));
         let serving = watch::Sender::new(None);
