@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::document::{self, Node, Position, Value};
+use crate::document::{self, Node, Position, Positions, Value};
 use crate::kuma;
 use crate::meta::{
     GATEWAY_GROUP, GATEWAY_X_GROUP, KUMA_GROUP, Kind, NamespaceName, ObjectKey, POINTSMAN_GROUP,
@@ -60,7 +60,7 @@ pub struct Document {
     /// The object as JSON, or empty if it is not stored. It is needed rarely, and text takes less memory than a parsed value.
     text: Box<str>,
     /// Positions of the object's nodes in pre-order.
-    positions: Box<[Position]>,
+    positions: Positions,
 }
 
 impl Document {
@@ -73,13 +73,20 @@ impl Document {
             column: 0,
             resource,
             text: text.unwrap_or_default().into(),
-            positions: Box::default(),
+            positions: Positions::default(),
         }
     }
 
     /// Returns the object as written, with defaults, unknown fields and status.
     pub fn object(&self) -> Json {
         serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
+    /// Returns the object's status as written.
+    pub fn status(&self) -> Option<Json> {
+        // Most objects in files have none, and parsing takes longer.
+        let may_exist = self.text.contains("\"status\"");
+        may_exist.then(|| self.object().get("status").cloned())?
     }
 
     /// Returns the line and column of a field such as `spec.rules[0]`, or of its nearest existing ancestor.
@@ -100,7 +107,7 @@ impl Document {
                 None => break,
             }
         }
-        let at = self.positions.get(index).copied().unwrap_or_default();
+        let at = self.positions.get(index).unwrap_or_default();
         (at.line as usize, at.column as usize)
     }
 }
@@ -411,7 +418,7 @@ impl ManifestReader {
                     column: at.column as usize,
                     resource,
                     text: object.to_string().into(),
-                    positions: positions.into(),
+                    positions: positions.into_iter().collect(),
                 });
                 Ok(())
             }

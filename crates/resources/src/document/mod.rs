@@ -4,10 +4,12 @@
 //! kubectl assigns to them (YAML 1.1 booleans, octal numbers). Input is untrusted: nesting depth and the expansion of aliases are limited.
 
 mod json;
+mod positions;
 mod scalar;
 mod split;
 mod yaml;
 
+pub use positions::Positions;
 use serde_json::{Number, Value as Json};
 
 /// Maximum nesting depth of a document, far above that of any Kubernetes object. Recursive functions over nodes rely on it.
