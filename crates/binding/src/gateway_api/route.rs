@@ -93,8 +93,8 @@ impl ParentView {
             refused = refused.or_else(|| Some(("UnsupportedValue", no_rule_served(&self.invalid))));
         }
         let accepted = refused.is_none();
-        // Almost always two, and there may be many routes.
-        let mut all = Vec::with_capacity(2);
+        // Almost always these two and the effect on proxies, and there may be many routes.
+        let mut all = Vec::with_capacity(3);
         all.push(match refused {
             Some((reason, message)) => Condition::no("Accepted", reason, message),
             None => Condition::yes("Accepted", "Accepted", remarks.join("; ")),

@@ -385,11 +385,12 @@ impl RuleLowering<'_> {
             // "If no matches are specified, the default is a prefix path match on /."
             return lower_match(0, &RouteMatch::default()).map(|only| vec![only]);
         }
-        rule.matches
-            .iter()
-            .enumerate()
-            .map(|(index, wanted)| lower_match(index, wanted))
-            .collect()
+        // `collect` would reserve room for four, and almost all rules have one.
+        let mut matches = Vec::with_capacity(rule.matches.len());
+        for (index, wanted) in rule.matches.iter().enumerate() {
+            matches.push(lower_match(index, wanted)?);
+        }
+        Ok(matches)
     }
 }
 
