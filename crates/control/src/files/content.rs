@@ -18,13 +18,48 @@ pub struct FileContent {
     /// Objects in effect.
     pub documents: HashMap<ObjectKey, Arc<Document>>,
     /// Objects that the file names, and those that stay in effect although it no longer does.
-    pub declared: HashMap<ObjectKey, DeclaredObject>,
+    pub declared: DeclaredObjects,
     /// Errors and warnings.
     pub findings: Vec<Finding>,
     /// Number of ignored objects of each kind that Pointsman does not use.
     pub ignored: BTreeMap<String, usize>,
     /// True if the file could be read.
     pub was_read: bool,
+}
+
+/// Declared objects by key. A sorted vector, because a map would store each key twice.
+#[derive(Clone, Default)]
+pub struct DeclaredObjects(Vec<DeclaredObject>);
+
+impl DeclaredObjects {
+    fn new(mut objects: Vec<DeclaredObject>) -> Self {
+        objects.sort_by(|a, b| a.key.cmp(&b.key));
+        objects.shrink_to_fit();
+        DeclaredObjects(objects)
+    }
+
+    fn find(&self, key: &ObjectKey) -> Result<usize, usize> {
+        self.0.binary_search_by(|object| object.key.cmp(key))
+    }
+
+    /// Returns an object.
+    pub fn get(&self, key: &ObjectKey) -> Option<&DeclaredObject> {
+        self.find(key).ok().map(|at| &self.0[at])
+    }
+
+    /// Returns an object, which is `object` if there was none with this key.
+    fn get_or_insert(&mut self, object: &DeclaredObject) -> &mut DeclaredObject {
+        let at = self.find(&object.key).unwrap_or_else(|at| {
+            self.0.insert(at, object.clone());
+            at
+        });
+        &mut self.0[at]
+    }
+
+    /// Iterates over the keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.0.iter().map(|object| &object.key)
+    }
 }
 
 impl FileContent {
@@ -50,7 +85,7 @@ impl FileContent {
         });
         let mut content = FileContent {
             documents: documents.collect(),
-            declared: declared.into_iter().map(|n| (n.key.clone(), n)).collect(),
+            declared: DeclaredObjects::new(declared),
             findings,
             ignored,
             was_read: true,
@@ -65,7 +100,7 @@ impl FileContent {
             .documents
             .keys()
             .filter(|key| !self.documents.contains_key(key))
-            .filter(|key| has_unidentified || self.declared.contains_key(key))
+            .filter(|key| has_unidentified || self.declared.get(key).is_some())
             .collect();
         retained.sort();
         for key in retained {
@@ -74,8 +109,7 @@ impl FileContent {
                 continue;
             };
             self.documents.insert(key.clone(), document.clone());
-            let declared = self.declared.entry(key.clone());
-            let declared = declared.or_insert_with(|| before.clone());
+            let declared = self.declared.get_or_insert(before);
             let at = declared.at;
             // The status of listeners that use the Secret reports it even where the file could not be parsed.
             if key.kind == Kind::Secret {

@@ -26,7 +26,7 @@ impl Files {
             self.findings_version += 1;
         }
         for key in old.declared.keys() {
-            if !new.declared.contains_key(key)
+            if new.declared.get(key).is_none()
                 && let Some(files) = self.owners.get_mut(key)
             {
                 files.remove(id);
@@ -41,7 +41,11 @@ impl Files {
             }
         }
         for key in new.declared.keys() {
-            if !old.declared.contains_key(key) {
+            let rejected_at = |content: &FileContent| {
+                let object = content.declared.get(key);
+                object.and_then(|object| object.rejected_at)
+            };
+            if old.declared.get(key).is_none() {
                 let files = self.owners.entry(key.clone()).or_default();
                 files.insert(id);
                 if files.len() > 1 {
@@ -50,7 +54,7 @@ impl Files {
                 }
                 changed.insert(key.clone());
             } else if !is_same(old.documents.get(key), new.documents.get(key))
-                || old.declared[key].rejected_at != new.declared[key].rejected_at
+                || rejected_at(&old) != rejected_at(new)
             {
                 changed.insert(key.clone());
             }
