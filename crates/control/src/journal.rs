@@ -12,6 +12,8 @@ use pointsman_resources::read::Document;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::timed_status::TimedStatus;
+
 /// Statuses by the position of their objects in the input. Copies share structure.
 pub type Entries = OrdMap<(u64, ObjectKey), Arc<StatusEntry>>;
 
@@ -67,10 +69,10 @@ pub struct StatusEntry {
     pub document: Arc<Document>,
     /// The status without times; `None` if it has none.
     pub status: Option<Arc<Status>>,
-    /// The status as JSON, with times; empty if there is none.
-    rendered: Box<str>,
+    /// The status with times.
+    timed: Option<TimedStatus>,
     /// The last settled status, if this one is not settled. Transition times are relative to it.
-    settled: Option<Box<str>>,
+    settled: Option<TimedStatus>,
     is_settled: bool,
     /// The object with its status, rendered on first use.
     item: OnceLock<Box<RawValue>>,
@@ -85,66 +87,60 @@ impl StatusEntry {
         before: Option<&StatusEntry>,
         now: &str,
     ) -> Self {
-        let existing = |document: &Document| document.object().get("status").cloned();
         // The status in the document may contain entries of other controllers.
         let document_status_unchanged = before.is_some_and(|before| {
             Arc::ptr_eq(&before.document, &document)
-                || existing(&before.document) == existing(&document)
+                || before.document.status() == document.status()
         });
         // An object whose generation decreased was deleted and created again, so its old status does not apply.
         let generation = |status: Option<&Arc<Status>>| status.map(|status| status.generation);
         let is_replaced = |before: &&StatusEntry| {
             generation(before.status.as_ref()) > generation(status.as_ref())
         };
-        let before = before.filter(|before| !before.rendered.is_empty() && !is_replaced(before));
-        let entry = |rendered, settled, is_settled| StatusEntry {
+        let before = before.filter(|before| before.timed.is_some() && !is_replaced(before));
+        let entry = |timed, settled, is_settled| StatusEntry {
             document: document.clone(),
             status: status.clone(),
-            rendered,
+            timed,
             settled,
             is_settled,
             item: OnceLock::new(),
         };
         let Some(new) = &status else {
-            return entry(Box::default(), None, true);
+            return entry(None, None, true);
         };
         if let Some(before) = before
             && document_status_unchanged
             && before.status.as_ref() == Some(new)
         {
-            let StatusEntry {
-                rendered,
-                settled,
-                is_settled,
-                ..
-            } = before;
-            return entry(rendered.clone(), settled.clone(), *is_settled);
+            let (timed, settled) = (before.timed.clone(), before.settled.clone());
+            return entry(timed, settled, before.is_settled);
         }
-        let previous = || serde_json::from_str(before?.last_settled()?).ok();
-        let base: Option<Value> = match document_status_unchanged {
-            true => previous().or_else(|| existing(&document)),
-            false => existing(&document).or_else(previous),
+        let existing = || document.status().as_ref().map(TimedStatus::from);
+        let previous = || before?.last_settled().cloned();
+        let base = match document_status_unchanged {
+            true => previous().or_else(existing),
+            false => existing().or_else(previous),
         };
-        let merged = new.merge(&document.resource.meta().namespace, base.as_ref(), now);
+        let namespace = &document.resource.meta().namespace;
+        let base_json = base.as_ref().and_then(|base| base.to_json(namespace));
+        let timed = TimedStatus::merge(new, namespace, base_json.as_ref(), now);
         let is_settled = match new.settling() {
             Settling::Settled => true,
             Settling::Pending => false,
-            Settling::Reconnecting => !base
+            Settling::Reconnecting => !base_json
                 .as_ref()
                 .is_some_and(|base| has_effect(base, new.generation)),
         };
         let is_final = new.settling() == Settling::Settled;
-        let settled = base
-            .filter(|_| !is_final)
-            .map(|base| base.to_string().into());
-        entry(merged.to_string().into(), settled, is_settled)
+        entry(Some(timed), base.filter(|_| !is_final), is_settled)
     }
 
     /// Returns the last settled status.
-    fn last_settled(&self) -> Option<&str> {
+    fn last_settled(&self) -> Option<&TimedStatus> {
         match self.status.as_ref()?.settling() {
-            Settling::Settled => Some(&self.rendered),
-            Settling::Pending | Settling::Reconnecting => self.settled.as_deref(),
+            Settling::Settled => self.timed.as_ref(),
+            Settling::Pending | Settling::Reconnecting => self.settled.as_ref(),
         }
     }
 
@@ -154,17 +150,18 @@ impl StatusEntry {
         self.is_settled
     }
 
-    /// Returns the status as JSON, with times; empty if there is none.
-    pub fn rendered(&self) -> &str {
-        &self.rendered
+    /// Returns the status as JSON, with times; `None` if there is none.
+    pub fn status_json(&self) -> Option<Value> {
+        let namespace = &self.document.resource.meta().namespace;
+        self.timed.as_ref()?.to_json(namespace)
     }
 
     /// Returns the object with its status, as JSON.
     pub fn item(&self) -> &RawValue {
         self.item.get_or_init(|| {
             let mut object = self.document.object();
-            if !self.rendered.is_empty() {
-                object["status"] = serde_json::from_str(&self.rendered).unwrap_or_default();
+            if let Some(status) = self.status_json() {
+                object["status"] = status;
             }
             let text = object.to_string();
             RawValue::from_string(text).unwrap_or_default()

@@ -12,7 +12,7 @@
 //! - `bounded` opens files that others choose. [`Permissions`] define what manifests may access.
 //! - `data_sources` reads files and environment variables that objects name, such as certificates of Kuma's gateways.
 //! - `identities` issues the certificates that proxies of a mesh present to each other.
-//! - `journal` holds statuses with their transition times. [`report`] renders them, with warnings.
+//! - `journal` holds statuses with their transition times, `timed_status` in little memory. [`report`] renders them, with warnings.
 //! - [`status_log`] logs each change, and problems as they appear and are resolved.
 //! - [`snapshot`] publishes the configuration in effect to readers, which never delay a change; `inputs` makes that cheap. [`explain`] explains requests.
 //! - [`offline`] reads and binds manifests once, for commands that carry no traffic.
@@ -38,6 +38,7 @@ pub mod sink;
 pub mod snapshot;
 pub mod source;
 pub mod status_log;
+mod timed_status;
 
 pub use content_access::ContentAccess;
 pub use files::FileSource;

@@ -176,7 +176,7 @@ struct Write {
 impl Write {
     /// Compares the actual status of an object with the desired one; `None` if they are equal.
     fn new(client: &Client, resource: &ApiResource, job: &Job) -> Option<Write> {
-        let desired: Value = serde_json::from_str(job.rendered()).ok()?;
+        let desired = job.status_json()?;
         let object = job.document.object();
         // Objects without a version are assumed to exist and were not read.
         let resource_version = &object["metadata"]["resourceVersion"];
