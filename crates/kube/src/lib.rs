@@ -20,6 +20,7 @@
 //! - [`permissions`] lists the requests that this crate makes.
 //! - [`identity`] is the certificate authority of the control plane, and verifies the tokens of proxies.
 //! - `events` reports problems as Events on the objects concerned.
+//!
 //! All kinds take the same path. Differences between them are data: see [`Kind`](pointsman_resources::Kind) and `watch::field_selector`.
 
 mod cluster;
