@@ -65,6 +65,9 @@ where
     Ok(Connection(sender))
 }
 
+/// Bytes of one stream that the server buffers before the socket takes them. It holds them for each proxy.
+const SEND_BUFFER: usize = 64 * 1024;
+
 /// Serves HTTP/2 on a socket until the client closes it.
 pub async fn serve<I, S, F>(io: I, service: S) -> hyper::Result<()>
 where
@@ -81,6 +84,7 @@ where
         .keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .max_concurrent_streams(16)
+        .max_send_buf_size(SEND_BUFFER)
         .serve_connection(TokioIo::new(io), service)
         .await
 }

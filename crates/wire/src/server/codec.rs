@@ -2,8 +2,10 @@
 
 use std::marker::PhantomData;
 
+use bytes::{Buf, Bytes};
 use prost::Message;
-use tonic::codec::{BufferSettings, Codec};
+use tonic::Status;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstCodec;
 
 /// Initial size of a buffer.
@@ -11,6 +13,9 @@ const BUFFER: usize = 512;
 
 /// Bytes of encoded messages that are sent together.
 const YIELD_THRESHOLD: usize = 32 * 1024;
+
+/// Size of a message that a proxy sends rarely, such as the summary of its configuration.
+const LARGE_MESSAGE: usize = 4 * 1024;
 
 /// Encodes `T` and decodes `U`.
 pub struct StreamCodec<T, U>(PhantomData<(T, U)>);
@@ -33,13 +38,40 @@ where
     type Encode = T;
     type Decode = U;
     type Encoder = <ProstCodec<T, U> as Codec>::Encoder;
-    type Decoder = <ProstCodec<T, U> as Codec>::Decoder;
+    type Decoder = StreamDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstCodec::<T, U>::raw_encoder(settings())
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstCodec::<T, U>::raw_decoder(settings())
+        StreamDecoder {
+            large: None,
+            message: PhantomData,
+        }
+    }
+}
+
+/// Decodes messages. A stream would keep the buffer of its largest message, which is the first one of a proxy that connects again.
+pub struct StreamDecoder<U> {
+    /// The last message, if it was large. While it is held, the stream can't use its buffer again, and allocates a new one for the next message.
+    large: Option<Bytes>,
+    message: PhantomData<U>,
+}
+
+impl<U: Message + Default> Decoder for StreamDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        let bytes = source.copy_to_bytes(source.remaining());
+        self.large = (bytes.len() >= LARGE_MESSAGE).then(|| bytes.clone());
+        let message = U::decode(bytes);
+        let message = message.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Some(message))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        settings()
     }
 }
