@@ -132,7 +132,7 @@ static SERVER: LazyLock<(Arc<Server>, tokio::runtime::Runtime)> = LazyLock::new(
         ..DeltaDiscoveryResponse::default()
     };
     let decoded = decode(&response.encode_to_vec()).expect("a response");
-    server.apply(&server::encode_all(&decoded.delta));
+    server.apply(server::encode_all(&decoded.delta));
     (server, runtime)
 });
 

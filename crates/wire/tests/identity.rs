@@ -182,7 +182,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     let server = issue(&authority, path, "server", &["127.0.0.1"]);
     let control_plane = ControlPlane::start(server, &path.join("authorize"));
     let delta = gateways(&["a", "b", "c", "d"]);
-    control_plane.server.apply(&server::encode_all(&delta));
+    control_plane.server.apply(server::encode_all(&delta));
     let cases: [(&str, &[&str], &[&str], u64); 5] = [
         // The permitted Gateway, explicitly or as part of everything.
         ("edge-1.example", &["gateway/infra/a"], &["a"], 0),
@@ -254,7 +254,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
             key: PrivateKey::Pkcs8(b"renewed".as_slice().into()),
         }));
     }
-    control_plane.server.apply(&server::encode_all(&renewed));
+    control_plane.server.apply(server::encode_all(&renewed));
     proxy.receive().await;
     assert_eq!(proxy.keys, set(&["Secret infra/a"]));
 }
@@ -274,7 +274,7 @@ async fn a_changed_permission_takes_effect_on_open_streams() {
     let control_plane = ControlPlane::start(server, &path.join("authorize"));
     let apply = |names: &[&str]| {
         let delta = server::encode_all(&gateways(names));
-        control_plane.server.apply(&delta);
+        control_plane.server.apply(delta);
     };
     apply(&["a", "b"]);
     // Another proxy has the same subscription as this one will have.
@@ -354,7 +354,7 @@ async fn renewed_certificates_are_used_for_new_connections_and_open_ones_stay_op
     let control_plane = ControlPlane::start(server, &path.join("authorize"));
     control_plane
         .server
-        .apply(&server::encode_all(&gateways(&["a"])));
+        .apply(server::encode_all(&gateways(&["a"])));
     let files = issue(&old, path, "first", &["edge-1.example"]);
     let mut first = Proxy::start(&control_plane, files, &["*"]);
     first.receive().await;
@@ -364,7 +364,7 @@ async fn renewed_certificates_are_used_for_new_connections_and_open_ones_stay_op
     second.receive().await;
     control_plane
         .server
-        .apply(&server::encode_all(&gateways(&["b"])));
+        .apply(server::encode_all(&gateways(&["b"])));
     first.receive().await;
     assert_eq!(first.gateways, set(&["infra/a", "infra/b"]));
     assert_eq!(first.state.current().failures, 0, "its connection lived on");

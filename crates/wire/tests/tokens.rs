@@ -78,7 +78,7 @@ struct ControlPlane {
 impl ControlPlane {
     fn start(authority: &Authority) -> ControlPlane {
         let server = Arc::new(Server::new("test".to_owned(), authorize(), || {}));
-        server.apply(&server::encode_all(&gateways(&["a", "b"])));
+        server.apply(server::encode_all(&gateways(&["a", "b"])));
         let tls = Arc::new(ServerTls::issued(&issue(authority)).expect("a certificate"));
         let any = "127.0.0.1:0".parse().expect("an address");
         let listener = server::bind(any, true).expect("a free port");
@@ -210,7 +210,7 @@ async fn a_stream_ends_with_its_token_and_continues_with_the_next_one() {
     })
     .await;
     let delta = gateways(&["b"]);
-    control_plane.server.apply(&server::encode_all(&delta));
+    control_plane.server.apply(server::encode_all(&delta));
     assert_eq!(proxy.gateways, ["infra/a"], "it kept its configuration");
 }
 

@@ -87,7 +87,7 @@ impl Sink for XdsSink {
     fn commit(&mut self, _: &Tables) -> Vec<Change> {
         let staged = std::mem::take(&mut self.staged);
         if !staged.is_empty() {
-            self.server.apply(&staged);
+            self.server.apply(staged);
         }
         self.server.record_applied_reports();
         self.effects(Scan::Changed)

@@ -53,7 +53,7 @@ impl ControlPlane {
     }
 
     fn apply(&self, delta: &Delta) {
-        self.server.apply(&server::encode_all(delta));
+        self.server.apply(server::encode_all(delta));
     }
 }
 

@@ -6,14 +6,12 @@ use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use pointsman_binding::Delta;
 use pointsman_resources::ObjectKey;
-use prost::Message;
-use prost_types::Any;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::selector::Root;
 use crate::digest::Fingerprint;
 use crate::id::ResourceId;
 use crate::resource::{Resource, ResourceType, changes};
-use crate::xds::discovery;
 
 /// A changed resource.
 #[derive(Clone, Debug)]
@@ -30,14 +28,68 @@ pub struct Encoded {
 /// A new version of a resource.
 #[derive(Clone, Debug)]
 pub(super) struct Update {
-    /// The resource as a `Resource` message of xDS.
-    pub(super) message: Bytes,
+    pub(super) payload: Payload,
     pub(super) fingerprint: Fingerprint,
     /// Names of the resources that this one references.
     pub(super) references: Vec<Arc<str>>,
     /// Name of the resource whose subscribers also receive this one.
     pub(super) parent: Option<Arc<str>>,
     pub(super) root: Option<Box<Root>>,
+}
+
+/// The content of a resource. Its name and type are not repeated, and make up almost half of the message that is sent.
+#[derive(Clone, Debug)]
+pub(super) struct Payload {
+    /// Hash of the content, the same after a restart of the control plane.
+    pub version: u64,
+    /// The encoded content.
+    pub value: Box<[u8]>,
+}
+
+impl Payload {
+    fn new(value: Vec<u8>) -> Self {
+        let hash = digest(&SHA256, &value);
+        let hash = hash.as_ref().first_chunk().copied().unwrap_or_default();
+        Payload {
+            version: u64::from_be_bytes(hash),
+            value: value.into(),
+        }
+    }
+
+    /// Version in xDS.
+    pub fn version_text(&self) -> String {
+        format!("{:016x}", self.version)
+    }
+
+    /// The resource as a `Resource` message of xDS.
+    pub fn message(&self, name: &str, kind: ResourceType) -> Bytes {
+        let any = [kind.url().as_bytes(), &self.value];
+        let any_length: usize = any.iter().map(|part| field_length(part.len())).sum();
+        let version = self.version_text();
+        let length = [version.len(), any_length, name.len()].map(field_length);
+        let mut message = Vec::with_capacity(length.iter().sum());
+        put_header(&mut message, 1, version.len());
+        message.extend_from_slice(version.as_bytes());
+        put_header(&mut message, 2, any_length);
+        for (part, field) in any.into_iter().zip(1..) {
+            put_header(&mut message, field, part.len());
+            message.extend_from_slice(part);
+        }
+        put_header(&mut message, 3, name.len());
+        message.extend_from_slice(name.as_bytes());
+        message.into()
+    }
+}
+
+/// Length of a length-delimited field of protobuf, whose number is below 16.
+fn field_length(content: usize) -> usize {
+    1 + encoded_len_varint(content as u64) + content
+}
+
+/// Appends the tag and length of a length-delimited field.
+fn put_header(message: &mut Vec<u8>, field: u32, length: usize) {
+    encode_key(field, WireType::LengthDelimited, message);
+    encode_varint(length as u64, message);
 }
 
 /// Encodes the changes of a delta in the order in which they are sent: updates after the resources that they reference, then removals before the resources that
@@ -74,20 +126,11 @@ fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
     owners.sort_unstable();
     owners.dedup();
     let update = resource.map(|resource| {
-        let value = resource.encode();
-        let version = version_of(&value);
-        let message = discovery::Resource {
-            name: name.clone(),
-            version: version.clone(),
-            resource: Some(Any {
-                type_url: id.resource_type().url().to_owned(),
-                value,
-            }),
-        };
+        let payload = Payload::new(resource.encode());
         let references = resource.references();
         Update {
-            fingerprint: Fingerprint::new(&name, &version),
-            message: message.encode_to_vec().into(),
+            fingerprint: Fingerprint::new(&name, &payload.version_text()),
+            payload,
             references: references.iter().map(|id| id.name().into()).collect(),
             parent: id.parent().map(|parent| parent.name().into()),
             root: Root::of(resource).map(Box::new),
@@ -101,9 +144,29 @@ fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
     }
 }
 
-/// Version of a resource: a hash of its content, the same after a restart of the control plane.
-fn version_of(value: &[u8]) -> String {
-    let hash = digest(&SHA256, value);
-    let hash = hash.as_ref().iter().take(8);
-    hash.map(|byte| format!("{byte:02x}")).collect()
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use prost_types::Any;
+
+    use super::*;
+    use crate::xds::discovery;
+
+    #[test]
+    fn a_message_has_name_version_and_content() {
+        for length in [0, 1, 127, 128, 70_000] {
+            let payload = Payload::new(vec![7; length]);
+            let name = "r".repeat(length);
+            let message = payload.message(&name, ResourceType::Rule);
+            let expected = discovery::Resource {
+                name,
+                version: payload.version_text(),
+                resource: Some(Any {
+                    type_url: ResourceType::Rule.url().to_owned(),
+                    value: vec![7; length],
+                }),
+            };
+            assert_eq!(discovery::Resource::decode(&*message), Ok(expected));
+        }
+    }
 }

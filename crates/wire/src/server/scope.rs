@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::store::{SlotId, Slots};
+use super::slots::{SlotId, Slots};
 use crate::digest::Digest;
 use crate::server::Subscription;
 
@@ -158,7 +158,7 @@ impl ResourceScope {
             self.digest.add(fingerprint);
             self.touch(id, false, position);
         }
-        for child in slots[id].children.clone() {
+        for child in slots[id].children.clone().iter() {
             self.enter(me, child, slots, position);
         }
     }
@@ -174,7 +174,7 @@ impl ResourceScope {
         }
         let was_logged = member.position != 0;
         slots[id].scopes.retain(|scope| *scope != me);
-        for child in slots[id].children.clone() {
+        for child in slots[id].children.clone().iter() {
             self.leave(me, child, slots, position);
         }
         if let Some(fingerprint) = slots[id].fingerprint() {

@@ -28,6 +28,9 @@ use crate::proto::{ProxyReport, ReportSummary};
 use crate::transport::{self, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
 use crate::xds::discovery::DeltaDiscoveryRequest;
 
+/// Changed effects that are taken together, not counting those of the last chunk.
+const MAX_EFFECTS: usize = 5_000;
+
 /// A control plane for many proxies.
 ///
 /// Locks are held for memory operations only, never while sending, so a slow proxy does not delay others.
@@ -93,7 +96,7 @@ impl Server {
     }
 
     /// Applies changed resources and sends them to the proxies that subscribe to them.
-    pub fn apply(&self, changes: &[Encoded]) {
+    pub fn apply(&self, changes: Vec<Encoded>) {
         let now = Instant::now();
         let mut state = self.state();
         if state.store.apply(changes, now) {
@@ -173,7 +176,8 @@ impl Server {
 
     /// Returns the effects of routes that have changed since the last call. `unix` is the time in seconds since the Unix epoch.
     ///
-    /// Routes are examined in chunks, between which the lock is released for the streams of proxies.
+    /// Routes are examined in chunks, between which the lock is released for the streams of proxies. If very many have changed, such as when the first proxy connects, some
+    /// are left for the next call, which is then due at once: each needs memory for its new status.
     pub fn take_effects(&self, scan: Scan, unix: i64) -> EffectChanges {
         let mut found = EffectChanges::default();
         let mut cursor = None;
@@ -183,6 +187,11 @@ impl Server {
             let context = (&*proxies, Instant::now(), unix);
             store.examine(scan, &mut cursor, context, &mut found);
             if cursor.is_none() {
+                return found;
+            }
+            // The rest is still due, and is taken next time.
+            if found.changes.len() >= MAX_EFFECTS {
+                found.next = Some(context.1);
                 return found;
             }
         }

@@ -13,133 +13,11 @@ use tokio::time::Instant;
 
 use super::encoded::{Encoded, Update};
 use super::scope::{Log, ResourceScope};
-use super::selector::{Root, Subscription};
+use super::selector::Subscription;
+use super::slots::{Content, SlotId, Slots};
 use crate::digest::{Digest, Fingerprint};
 use crate::resource::ResourceType;
 use effects::Effects;
-
-/// Index of a slot.
-pub(super) type SlotId = u32;
-
-/// A resource, or the name of a missing resource that others reference.
-#[derive(Debug)]
-pub(super) struct Slot {
-    name: Arc<str>,
-    kind: ResourceType,
-    content: Option<Content>,
-    /// Position in the log of everything; 0 if it has none.
-    position: u64,
-    /// Resources that this one references.
-    pub references: Box<[SlotId]>,
-    /// Resources that name this one as their parent.
-    pub children: BTreeSet<SlotId>,
-    parent: Option<SlotId>,
-    /// Scopes that it is in.
-    pub scopes: Vec<u32>,
-    /// Routes and policies that it is a part of.
-    owners: Box<[OwnerId]>,
-    /// Number of logs, scopes and resources that need the slot, whether or not the resource exists.
-    reference_count: u32,
-}
-
-#[derive(Debug)]
-struct Content {
-    message: Bytes,
-    fingerprint: Fingerprint,
-    root: Option<Box<Root>>,
-}
-
-impl Slot {
-    /// Fingerprint of the resource, if it exists.
-    pub fn fingerprint(&self) -> Option<Fingerprint> {
-        self.content.as_ref().map(|content| content.fingerprint)
-    }
-}
-
-/// All slots.
-#[derive(Debug, Default)]
-pub(super) struct Slots {
-    slots: Vec<Slot>,
-    free: Vec<SlotId>,
-    names: HashMap<Arc<str>, SlotId>,
-}
-
-impl std::ops::Index<SlotId> for Slots {
-    type Output = Slot;
-
-    fn index(&self, id: SlotId) -> &Slot {
-        &self.slots[id as usize]
-    }
-}
-
-impl std::ops::IndexMut<SlotId> for Slots {
-    fn index_mut(&mut self, id: SlotId) -> &mut Slot {
-        &mut self.slots[id as usize]
-    }
-}
-
-impl Slots {
-    /// Finds or creates the slot of a name, and adds a reference to it.
-    fn acquire(&mut self, name: &Arc<str>, kind: ResourceType) -> SlotId {
-        let id = match self.names.get(name) {
-            Some(id) => *id,
-            None => {
-                let name = name.clone();
-                let slot = Slot {
-                    name: name.clone(),
-                    kind,
-                    content: None,
-                    position: 0,
-                    references: Box::default(),
-                    children: BTreeSet::new(),
-                    parent: None,
-                    scopes: Vec::new(),
-                    owners: Box::default(),
-                    reference_count: 0,
-                };
-                let id = match self.free.pop() {
-                    Some(id) => {
-                        self[id] = slot;
-                        id
-                    }
-                    None => {
-                        if self.slots.len() == self.slots.capacity() {
-                            // There may be hundreds of thousands of slots, so doubling would waste memory.
-                            self.slots.reserve_exact(self.slots.len() / 8 + 64);
-                        }
-                        self.slots.push(slot);
-                        (self.slots.len() - 1) as SlotId
-                    }
-                };
-                self.names.insert(name, id);
-                id
-            }
-        };
-        self.add_reference(id);
-        id
-    }
-
-    /// Increments the reference count of a slot.
-    pub fn add_reference(&mut self, id: SlotId) {
-        self[id].reference_count += 1;
-    }
-
-    /// Decrements the slot's reference count and frees an unused slot.
-    pub fn release(&mut self, id: SlotId) {
-        let slot = &mut self[id];
-        slot.reference_count -= 1;
-        if slot.reference_count == 0 {
-            let name = std::mem::replace(&mut slot.name, "".into());
-            self.names.remove(&name);
-            self.free.push(id);
-        }
-    }
-
-    fn contents(&self) -> impl Iterator<Item = (SlotId, &Content)> {
-        let slots = self.slots.iter().zip(0..);
-        slots.filter_map(|(slot, id)| Some((id, slot.content.as_ref()?)))
-    }
-}
 
 /// Identifies a connected proxy.
 pub type ProxyId = u64;
@@ -252,19 +130,19 @@ pub struct Store {
 
 impl Store {
     /// Applies changed resources. They are sent together. Returns whether anything has changed.
-    pub fn apply(&mut self, changes: &[Encoded], now: Instant) -> bool {
+    pub fn apply(&mut self, changes: Vec<Encoded>, now: Instant) -> bool {
         let before = self.position;
-        for change in changes {
-            match &change.update {
-                Some(update) => self.update(change, update, now),
-                None => self.remove(change, now),
+        for mut change in changes {
+            match change.update.take() {
+                Some(update) => self.update(&change, update, now),
+                None => self.remove(&change, now),
             }
         }
         self.expire();
         self.position != before
     }
 
-    fn update(&mut self, change: &Encoded, update: &Update, now: Instant) {
+    fn update(&mut self, change: &Encoded, update: Update, now: Instant) {
         let id = self.slots.acquire(&change.name, change.kind);
         let old = self.slots[id].fingerprint();
         if old == Some(update.fingerprint) {
@@ -273,9 +151,9 @@ impl Store {
         let references = self.acquire_all(&update.references);
         let old_references = std::mem::replace(&mut self.slots[id].references, references.clone());
         self.slots[id].content = Some(Content {
-            message: update.message.clone(),
+            payload: update.payload,
             fingerprint: update.fingerprint,
-            root: update.root.clone(),
+            root: update.root,
         });
         if let Some(old) = old {
             self.digest.remove(old);
@@ -299,7 +177,7 @@ impl Store {
             }
         }
         if old.is_none() {
-            self.adopt(id, update);
+            self.adopt(id, update.parent.as_ref());
         }
         self.leave_references(id, &references, &old_references);
         old_references
@@ -347,8 +225,8 @@ impl Store {
     }
 
     /// Adds a resource that is new to the children of its parent, and to the scopes that select it.
-    fn adopt(&mut self, id: SlotId, update: &Update) {
-        if let Some(parent) = &update.parent {
+    fn adopt(&mut self, id: SlotId, parent: Option<&Arc<str>>) {
+        if let Some(parent) = parent {
             let kind = ResourceType::of_name(parent).unwrap_or(ResourceType::Frontend);
             let parent = self.slots.acquire(parent, kind);
             self.slots[id].parent = Some(parent);
@@ -359,10 +237,11 @@ impl Store {
                 }
             }
         }
-        if let Some(root) = &update.root {
+        let content = self.slots[id].content.as_ref();
+        if let Some(root) = content.and_then(|content| content.root.clone()) {
             self.roots.insert(id);
             for (me, scope) in &mut self.scopes {
-                if scope.subscription.selects(root) {
+                if scope.subscription.selects(&root) {
                     scope.enter(*me, id, &mut self.slots, &mut self.position);
                 }
             }
@@ -370,7 +249,7 @@ impl Store {
     }
 
     fn remove(&mut self, change: &Encoded, now: Instant) {
-        let Some(&id) = self.slots.names.get(&change.name) else {
+        let Some(id) = self.slots.find(&change.name) else {
             return;
         };
         let Some(content) = self.slots[id].content.take() else {
@@ -390,7 +269,7 @@ impl Store {
         let old_references = std::mem::take(&mut self.slots[id].references);
         self.leave_references(id, &[], &old_references);
         if let Some(parent) = self.slots[id].parent.take() {
-            self.slots[parent].children.remove(&id);
+            self.slots[parent].children.remove(id);
             for me in self.slots[parent].scopes.clone() {
                 if let Some(scope) = self.scopes.get_mut(&me) {
                     scope.leave(me, id, &mut self.slots, &mut self.position);
@@ -520,8 +399,8 @@ impl Store {
         }
         backlog.sort_unstable();
         let gone = theirs.keys().filter(|name| {
-            let id = self.slots.names.get(name.as_str());
-            !id.is_some_and(|id| self.is_sent(log, *id))
+            let id = self.slots.find(name);
+            !id.is_some_and(|id| self.is_sent(log, id))
         });
         let gone: Vec<String> = gone.cloned().collect();
         if let Some(progress) = self.proxies.get_mut(&proxy) {
@@ -632,9 +511,9 @@ impl Store {
         while size < bytes
             && let Some(name) = progress.backlog.pop_front()
         {
-            let found = self.slots.names.get(name.as_str());
-            match found.filter(|id| self.is_sent(progress.log, **id)) {
-                Some(id) => size += self.push(&mut batch, *id, true),
+            let found = self.slots.find(&name);
+            match found.filter(|id| self.is_sent(progress.log, *id)) {
+                Some(id) => size += self.push(&mut batch, id, true),
                 None => {
                     let kind = ResourceType::of_name(&name).unwrap_or(ResourceType::Backend);
                     size += name.len();
@@ -665,8 +544,10 @@ impl Store {
         let slot = &self.slots[id];
         match slot.content.as_ref().filter(|_| exists) {
             Some(content) => {
-                batch.updates.push((slot.kind, content.message.clone()));
-                content.message.len()
+                let message = content.payload.message(&slot.name, slot.kind);
+                let size = message.len();
+                batch.updates.push((slot.kind, message));
+                size
             }
             None => {
                 batch.removals.push((slot.kind, slot.name.clone()));

@@ -158,7 +158,7 @@ proptest! {
 fn mutated_requests_end_their_own_stream_at_most() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (server, address) = runtime.block_on(async { control_plane() });
-    server.apply(&pointsman_wire::server::encode_all(&bind()));
+    server.apply(pointsman_wire::server::encode_all(&bind()));
     let recordings = [
         ("proxy.bin", DELTA_PATH),
         ("proxy-resume.bin", DELTA_PATH),

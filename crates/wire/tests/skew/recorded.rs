@@ -61,7 +61,7 @@ fn replica(commits: usize) -> (Replica, Vec<Delta>) {
 fn server_with(commits: usize) -> (Arc<Server>, std::net::SocketAddr) {
     let (server, address) = control_plane();
     for delta in replica(commits).1 {
-        server.apply(&encode_all(&delta));
+        server.apply(encode_all(&delta));
     }
     (server, address)
 }
@@ -213,7 +213,7 @@ async fn a_recorded_proxy_is_understood() {
     sender.send(frame(&first)).expect("sent");
     assert!(until_commit(&mut received).await > 8);
     sender.send(frame(&acknowledgement)).expect("sent");
-    server.apply(&encode_all(&replica(2).1[1]));
+    server.apply(encode_all(&replica(2).1[1]));
     assert!(until_commit(&mut received).await > 1);
     sender.send(frame(&rejection)).expect("sent");
     until("a rejection", || !server.proxies()[0].rejected.is_empty()).await;
@@ -298,7 +298,7 @@ fn a_recorded_cache_is_loaded() {
 async fn record_control_plane() {
     let (server, address) = control_plane();
     let mut binder = Binder::new();
-    server.apply(&encode_all(&binder.apply(manifests(&[]))));
+    server.apply(encode_all(&binder.apply(manifests(&[]))));
     let (sender, mut received) = call(address, DELTA_PATH).await;
     let version = UserAgentVersionType::UserAgentVersion(VERSION.to_owned());
     let first = DeltaDiscoveryRequest {
@@ -335,7 +335,7 @@ async fn record_control_plane() {
             changed.retain(
                 |change| !matches!(change, Change::Put(one) if one.key().kind == Kind::TCPRoute),
             );
-            server.apply(&encode_all(&binder.apply(changed)));
+            server.apply(encode_all(&binder.apply(changed)));
         }
     }
     std::fs::write(data("control-plane.bin"), &received.bytes).expect("written");

@@ -346,8 +346,8 @@ impl Store {
             return;
         };
         for name in names {
-            let slot = self.slots.names.get(name);
-            let owners = slot.map(|id| self.slots[*id].owners.clone());
+            let slot = self.slots.find(name);
+            let owners = slot.map(|id| self.slots[id].owners.clone());
             match owners.filter(|owners| !owners.is_empty()) {
                 Some(owners) => {
                     for owner in owners {

@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 
 use pointsman_resources::Name;
 use proptest::prelude::*;
+use prost::Message;
 
 use super::*;
+use crate::server::encoded::Payload;
+use crate::server::selector::Root;
+use crate::xds::discovery::Resource;
 
 /// A resource of the model: its content is a number.
 #[derive(Clone, Debug)]
@@ -21,7 +25,7 @@ fn now() -> Instant {
 }
 
 fn apply(store: &mut Store, changes: &[Encoded]) {
-    store.apply(changes, now());
+    store.apply(changes.to_vec(), now());
 }
 
 type Model = BTreeMap<String, Node>;
@@ -41,11 +45,18 @@ fn name(layer: usize, number: usize) -> String {
     format!("{}/ns/{number}", kinds[layer])
 }
 
+fn payload(content: u32) -> Payload {
+    Payload {
+        version: content.into(),
+        value: Box::default(),
+    }
+}
+
 fn encoded(name: &str, node: Option<&Node>) -> Encoded {
     let kind = ResourceType::of_name(name).expect("a type");
     let update = node.map(|node| Update {
-        message: format!("{name} {}", node.content).into(),
-        fingerprint: Fingerprint::new(name, &node.content.to_string()),
+        fingerprint: Fingerprint::new(name, &payload(node.content).version_text()),
+        payload: payload(node.content),
         references: node
             .references
             .iter()
@@ -119,7 +130,7 @@ impl Receiver {
 
     fn versions(&self) -> HashMap<String, String> {
         let has = self.has.iter();
-        has.map(|(name, content)| (name.clone(), content.to_string()))
+        has.map(|(name, content)| (name.clone(), payload(*content).version_text()))
             .collect()
     }
 
@@ -149,11 +160,10 @@ impl Receiver {
         };
         let number = batch.updates.len() + batch.removals.len();
         for (kind, message) in batch.updates {
-            let text = String::from_utf8(message.to_vec()).expect("text");
-            let (name, content) = text.split_once(' ').expect("a name and a number");
-            assert_eq!(ResourceType::of_name(name), Some(kind));
-            self.has
-                .insert(name.to_owned(), content.parse().expect("a number"));
+            let resource = Resource::decode(message).expect("a resource");
+            let content = u32::from_str_radix(&resource.version, 16).expect("a number");
+            assert_eq!(ResourceType::of_name(&resource.name), Some(kind));
+            self.has.insert(resource.name, content);
         }
         for (_, name) in batch.removals {
             self.has.remove(&*name);
@@ -346,7 +356,7 @@ proptest! {
             store.disconnect(proxy.id, now());
         }
         apply(&mut store, &names.iter().map(|name| encoded(name, None)).collect::<Vec<_>>());
-        prop_assert_eq!(store.slots.names.len(), 0);
+        prop_assert_eq!(store.slots.len(), 0);
         prop_assert!(store.scopes.is_empty() && store.roots.is_empty());
         prop_assert_eq!(&store.digest, &Digest::default());
     }

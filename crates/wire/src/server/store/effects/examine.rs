@@ -121,8 +121,8 @@ impl Store {
                     resource: resource.as_str().into(),
                     why: why.as_str().into(),
                 };
-                match self.slots.names.get(resource.as_str()) {
-                    Some(slot) => rejections.entry(*slot).or_default().push(rejection),
+                match self.slots.find(resource) {
+                    Some(slot) => rejections.entry(slot).or_default().push(rejection),
                     None if resource == "*" => unnamed.push(rejection),
                     // It does not exist any more.
                     None => {}
@@ -347,12 +347,12 @@ impl Store {
         }
         while let Some(id) = open.pop() {
             let slot = &self.slots[id];
-            let references = slot.references.iter();
+            let references = slot.references.iter().copied();
             let rules = slot
                 .children
                 .iter()
                 .filter(|_| slot.kind == ResourceType::Route);
-            for other in references.chain(rules).copied() {
+            for other in references.chain(rules) {
                 let wanted = deep || is_part_of_route(self.slots[other].kind);
                 if wanted && found.insert(other) {
                     open.push(other);

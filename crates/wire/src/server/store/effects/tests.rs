@@ -11,9 +11,11 @@ use super::*;
 use crate::digest::Fingerprint;
 use crate::id::ResourceId;
 use crate::resource::ResourceType;
-use crate::server::encoded::{Encoded, Update};
+use crate::server::authorize_by_certificate;
+use crate::server::encoded::{Encoded, Payload, Update};
 use crate::server::proxies::{Connected, Proxies};
 use crate::server::selector::{Root, Subscription};
+use crate::server::service::{Server, ServerState};
 
 /// A control plane with Gateways and routes, without streams.
 #[derive(Default)]
@@ -53,12 +55,16 @@ impl Plane {
         parent: Option<String>,
     ) -> Encoded {
         self.content += 1;
+        let payload = Payload {
+            version: self.content.into(),
+            value: Box::default(),
+        };
         Encoded {
             kind: ResourceType::of_name(&name).expect("a type"),
             owners: Vec::new(),
             update: Some(Update {
-                message: name.clone().into(),
-                fingerprint: Fingerprint::new(&name, &self.content.to_string()),
+                fingerprint: Fingerprint::new(&name, &payload.version_text()),
+                payload,
                 references: references.into_iter().map(Into::into).collect(),
                 parent: parent.map(Into::into),
                 root: None,
@@ -75,7 +81,7 @@ impl Plane {
         }
         let listener = ResourceId::Frontend(frontend(name)).name();
         let listener = self.encoded(listener, vec![], Some(gateway));
-        self.store.apply(&[request, listener], Instant::now());
+        self.store.apply(vec![request, listener], Instant::now());
     }
 
     /// Adds a new version of a route that is attached to some Gateways.
@@ -92,17 +98,17 @@ impl Plane {
             let attachment = Attachment::new(&frontend, &id);
             let attachment = ResourceId::Attachment(attachment).name();
             let parent = ResourceId::Frontend(frontend).name();
-            if !self.store.slots.names.contains_key(attachment.as_str()) {
+            if self.store.slots.find(&attachment).is_none() {
                 changes.push(self.encoded(attachment, vec![resource.clone()], Some(parent)));
             }
         }
         for change in &mut changes {
             change.owners = vec![id.route.clone()];
         }
-        if !self.store.slots.names.contains_key(backend.as_str()) {
+        if self.store.slots.find(&backend).is_none() {
             changes.push(self.encoded(backend, vec![], None));
         }
-        self.store.apply(&changes, Instant::now());
+        self.store.apply(changes, Instant::now());
         self.examine(Scan::Changed);
     }
 
@@ -358,7 +364,7 @@ async fn a_removed_rule_is_waited_for() {
         owners: vec![route("shop").route],
         update: None,
     };
-    plane.store.apply(&[removal], Instant::now());
+    plane.store.apply(vec![removal], Instant::now());
     assert_eq!(plane.effect("shop"), Effect::Pending);
     plane.acknowledge(proxy);
     assert_eq!(plane.effect("shop"), Effect::InEffect);
@@ -461,7 +467,7 @@ async fn a_route_without_resources_has_no_effect() {
         owners: Vec::new(),
         update: None,
     });
-    plane.store.apply(&removals, Instant::now());
+    plane.store.apply(removals.into(), Instant::now());
     plane.examine(Scan::Changed);
     assert!(plane.reported.is_empty());
     assert!(plane.store.effects.ids.is_empty());
@@ -475,7 +481,7 @@ async fn a_policy_is_in_effect_where_its_rules_are() {
     let resource = ResourceId::Route(route("shop")).name();
     let mut change = plane.encoded(rule("shop"), vec![], Some(resource));
     change.owners = vec![policy];
-    plane.store.apply(&[change], Instant::now());
+    plane.store.apply(vec![change], Instant::now());
     assert_eq!(plane.effect("canary"), Effect::Pending);
     plane.acknowledge(proxy);
     assert_eq!(plane.effect("canary"), Effect::InEffect);
@@ -505,4 +511,34 @@ async fn memory_does_not_grow_with_routes_times_proxies() {
         _ => panic!("it is not in effect"),
     };
     assert!(plane.reported.values().all(|effect| named(effect) <= 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn very_many_effects_are_taken_a_part_at_a_time() {
+    const ROUTES: usize = 9_000;
+    let mut plane = Plane::default();
+    plane.gateway("edge");
+    for number in 0..ROUTES {
+        plane.route(&number.to_string(), &["edge"]);
+    }
+    plane.join("edge-1", &["*"]);
+    let Plane { store, proxies, .. } = plane;
+    let authorize = authorize_by_certificate(|_| Subscription::Everything);
+    let server = Server::new("test".to_owned(), authorize, || {});
+    *server.state() = ServerState { store, proxies };
+    let mut taken = BTreeMap::new();
+    loop {
+        let found = server.take_effects(Scan::All, 1_000);
+        let count = found.changes.len();
+        assert!(count < ROUTES, "{count} at once");
+        taken.extend(found.changes);
+        match found.next {
+            Some(next) => assert_eq!(next, Instant::now(), "the rest is due at once"),
+            None => break,
+        }
+    }
+    assert_eq!(taken.len(), ROUTES);
+    let in_effect = RouteEffect::Uniform(Effect::InEffect);
+    let is_in_effect = |effect: &Option<Arc<RouteEffect>>| effect.as_deref() == Some(&in_effect);
+    assert!(taken.values().all(is_in_effect));
 }
