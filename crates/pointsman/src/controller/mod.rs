@@ -36,6 +36,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Runs `controller`.
 pub fn run(arguments: &Controller) -> Result<ExitCode> {
     logging::start(false);
+    // Huge pages keep memory that the allocator has freed in part, and save no time here. A failure only costs memory.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     match arguments.paths.is_empty() {
         true => cluster::run(arguments),
         false => files::run(arguments),
