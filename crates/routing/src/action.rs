@@ -239,11 +239,10 @@ impl<'r> Forward<'r> {
         }
     }
 
-    /// Removes fields of the client that an origin may confuse with fields that Pointsman or a filter sets or removes. Call it before
+    /// Returns whether an origin may confuse a field of the client with a field that Pointsman or a filter sets or removes. Such fields are removed before
     /// [`edit_request`](Self::edit_request).
-    pub fn remove_ambiguous<F: Field>(&self, fields: &mut Vec<F>) {
-        let edited = self.filters.map(|filters| &filters.edited);
-        headers::remove_ambiguous(fields, edited);
+    pub fn is_ambiguous(&self, name: &[u8]) -> bool {
+        headers::is_ambiguous(name, self.filters.map(|filters| &filters.edited))
     }
 
     /// Edits the request's header fields, including `host`: first the rule's edits, then the backend's.

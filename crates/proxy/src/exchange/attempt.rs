@@ -5,10 +5,12 @@
 use std::pin::pin;
 use std::time::Instant;
 
+use http::header::DATE;
+
 use super::backend::{SendError, UpstreamConnection, UpstreamRequest, UpstreamResponse};
 use super::copy::Progress;
 use super::failure::{Failure, Timeout};
-use super::headers::Headers;
+use super::headers::{Header, Headers};
 use super::replay_buffer::ReplayBuffer;
 use super::report::ExchangeReport;
 use super::request::HttpVersion;
@@ -196,7 +198,7 @@ impl Attempt<'_> {
     fn edit_response<'l>(&'l self, mut headers: Headers<'l>, date: &'l [u8]) -> Headers<'l> {
         // RFC 9110 §6.6.1: a recipient that forwards a response without Date adds one.
         if headers.get("date").is_none() {
-            headers.add(b"date", date);
+            headers.push(Header::known(&DATE, date));
         }
         self.retry_loop.forward.edit_response(headers.fields_mut());
         headers

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::head::Head;
-use super::headers::Headers;
+use super::headers::{Header, Headers};
 use super::http2::backend::{Http2Response, Http2Stream};
 use super::sink::{Http1Sink, Sink};
 use super::source::{Http1Source, Source};
@@ -190,7 +190,7 @@ fn write_head(
         request.path.as_bytes(),
         request.query.map(str::as_bytes),
     )?;
-    writer.fields(request.headers.pairs())?;
+    request.headers.write(&mut writer)?;
     encoder.announce(&mut writer);
     if request.websocket {
         writer.field(b"connection", b"upgrade")?;
@@ -231,7 +231,7 @@ impl<'b> UpstreamResponse<'b> {
                 Head {
                     status: view.status(),
                     reason: Some(view.reason()).filter(|reason| !reason.is_empty()),
-                    headers: Headers::new(view.fields().forwarded()),
+                    headers: Headers::new(view.fields().forwarded().map(Header::parsed)),
                     framing: response.responses.head().framing(),
                     content_length: response.responses.head().content_length(),
                 }

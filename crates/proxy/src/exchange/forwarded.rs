@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::HeaderName;
-use pointsman_routing::filters::headers::remove_forwarded;
+use pointsman_routing::filters::headers::is_forwarded;
 
 use super::headers::{Header, Headers};
 use super::request::DownstreamRequest;
@@ -56,7 +56,12 @@ impl<'p> ForwardedHeaders<'p> {
         }
     }
 
-    /// Sets the headers.
+    /// Returns whether a field of the client is kept.
+    pub(crate) fn keeps(&self, name: &[u8]) -> bool {
+        self.trusted || !is_forwarded(name)
+    }
+
+    /// Sets the headers, after the fields that are not [kept](Self::keeps) were removed.
     pub(crate) fn apply_to<'l>(
         &'l self,
         headers: &mut Headers<'l>,
@@ -64,11 +69,13 @@ impl<'p> ForwardedHeaders<'p> {
         authority: Option<&'l str>,
     ) {
         let set = |headers: &mut Headers<'l>, name: &'static HeaderName, value: &'l str| {
-            headers.set(Header::known(name, value.as_bytes()));
+            let header = Header::known(name, value.as_bytes());
+            match self.trusted {
+                true => headers.set(header),
+                // There is none to replace.
+                false => headers.push(header),
+            }
         };
-        if !self.trusted {
-            remove_forwarded(headers.fields_mut());
-        }
         set(headers, &X_FORWARDED_FOR, &self.addresses);
         if !self.trusted || headers.get("x-forwarded-proto").is_none() {
             set(headers, &X_FORWARDED_PROTO, connection.scheme());

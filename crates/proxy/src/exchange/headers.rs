@@ -4,6 +4,11 @@
 use http::HeaderName;
 use pointsman_routing::filters::headers::{self as edits, Field};
 
+use crate::http1::{HeadWriter, WriteError};
+
+/// Capacity for the fields that a forwarded message gets: `x-forwarded-*`, the request id or `date`, and one of a filter.
+const SPARE: usize = 5;
+
 /// Header fields in order. Names may be in any case.
 #[derive(Debug, Default)]
 pub(crate) struct Headers<'a>(Vec<Header<'a>>);
@@ -15,6 +20,8 @@ pub(crate) struct Header<'a> {
     pub(crate) value: &'a [u8],
     /// The parsed name, if available. HTTP/2 uses it without parsing again.
     pub(crate) known: Option<&'a HeaderName>,
+    /// Name and value were validated by a parser or generated. Others, such as those of filters, are validated when they are written.
+    validated: bool,
 }
 
 impl<'a> From<(&'a [u8], &'a [u8])> for Header<'a> {
@@ -23,6 +30,7 @@ impl<'a> From<(&'a [u8], &'a [u8])> for Header<'a> {
             name,
             value,
             known: None,
+            validated: false,
         }
     }
 }
@@ -40,20 +48,32 @@ impl Field for Header<'_> {
 
     fn replace_value(&mut self, other: Self) {
         self.value = other.value;
+        self.validated &= other.validated;
     }
 }
 
 impl<'a> Header<'a> {
-    /// Creates a field with a parsed name.
+    /// Creates a field with a parsed name and a valid value.
     pub(crate) fn known(name: &'a HeaderName, value: &'a [u8]) -> Self {
         Header {
             name: name.as_str().as_bytes(),
             value,
             known: Some(name),
+            validated: true,
         }
     }
 
-    fn is_named(&self, name: &[u8]) -> bool {
+    /// Creates a field that the parser of HTTP/1 has validated.
+    pub(crate) fn parsed((name, value): (&'a [u8], &'a [u8])) -> Self {
+        Header {
+            name,
+            value,
+            known: None,
+            validated: true,
+        }
+    }
+
+    pub(crate) fn is_named(&self, name: &[u8]) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
 }
@@ -61,9 +81,14 @@ impl<'a> Header<'a> {
 impl<'a> Headers<'a> {
     /// Collects fields, with capacity for a few more.
     pub(crate) fn new<L: Into<Header<'a>>>(headers: impl Iterator<Item = L>) -> Self {
-        let mut all = Vec::with_capacity(24);
-        all.extend(headers.map(Into::into));
-        Headers(all)
+        let mut all = Headers::with_capacity(headers.size_hint().1.unwrap_or(0) + SPARE);
+        all.0.extend(headers.map(Into::into));
+        all
+    }
+
+    /// Creates an empty list with capacity for this number of fields.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Headers(Vec::with_capacity(count))
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Header<'a>> + '_ {
@@ -106,9 +131,15 @@ impl<'a> Headers<'a> {
         self.0.push(line);
     }
 
-    /// Removes all values of a name.
-    pub(crate) fn remove(&mut self, name: &str) {
-        edits::remove(&mut self.0, name.as_bytes());
+    /// Writes the fields. Fails if one that was not validated before is invalid.
+    pub(crate) fn write(&self, writer: &mut HeadWriter<'_>) -> Result<(), WriteError> {
+        self.0.iter().try_for_each(|line| match line.validated {
+            true => {
+                writer.validated_field(line.name, line.value);
+                Ok(())
+            }
+            false => writer.field(line.name, line.value),
+        })
     }
 
     /// Returns the fields for filters to edit.
@@ -159,5 +190,25 @@ mod tests {
         );
         assert_eq!(headers.all("OTHER").count(), 2);
         assert_eq!(headers.get("x-fresh"), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn only_fields_that_no_parser_has_validated_are_validated_when_written() {
+        let written = |edit: &[Edit]| {
+            let received: [(&[u8], &[u8]); 1] = [(b"x-a", b"1")];
+            let mut headers = Headers::new(received.into_iter().map(Header::parsed));
+            edits::apply(edit, headers.fields_mut());
+            let mut out = Vec::new();
+            let mut writer = HeadWriter::response(&mut out, 200, None)?;
+            headers.write(&mut writer)?;
+            writer.finish();
+            Ok(String::from_utf8_lossy(&out).into_owned())
+        };
+        let head = "HTTP/1.1 200 OK\r\nx-a: 1\r\n\r\n".to_owned();
+        assert_eq!(written(&[]), Ok(head));
+        let replaced = Edit::Set("x-a".into(), "2\r\nx-b: 3".into());
+        assert_eq!(written(&[replaced]), Err(WriteError::Value));
+        let added = Edit::Add("x b".into(), "2".into());
+        assert_eq!(written(&[added]), Err(WriteError::Name));
     }
 }

@@ -61,7 +61,7 @@ impl<'c> Http1ResponseWriter<'c> {
         };
         self.keep &= !encoder.closes();
         let mut writer = HeadWriter::response(self.out, head.status, head.reason)?;
-        writer.fields(head.headers.pairs())?;
+        head.headers.write(&mut writer)?;
         encoder.announce(&mut writer);
         match (self.keep, self.version) {
             (false, _) => writer.field(b"connection", b"close")?,
@@ -83,7 +83,7 @@ impl<'c> Http1ResponseWriter<'c> {
     /// Sends 101 (Switching Protocols).
     fn switch(&mut self, head: &Head<'_>, key: Option<&[u8]>) -> Result<(), WriteError> {
         let mut writer = HeadWriter::response(self.out, 101, None)?;
-        writer.fields(head.headers.pairs())?;
+        head.headers.write(&mut writer)?;
         writer.field(b"connection", b"upgrade")?;
         writer.field(b"upgrade", b"websocket")?;
         // An HTTP/2 backend has sent none.
@@ -167,8 +167,8 @@ impl<'c> ResponseWriter<'c> {
             ResponseWriter::Http1(client) => {
                 let mut writer = HeadWriter::response(client.out, status, None)
                     .map_err(crate::http1::EncodeError::from)?;
-                writer
-                    .fields(headers.pairs())
+                headers
+                    .write(&mut writer)
                     .map_err(crate::http1::EncodeError::from)?;
                 writer.finish();
                 self.flush().await

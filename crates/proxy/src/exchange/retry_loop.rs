@@ -143,10 +143,12 @@ impl RetryLoop<'_> {
         let request = self.request;
         let authority = request.authority.unwrap_or_default();
         let host = Header::known(&HOST, authority.as_bytes());
-        let mut headers = Headers::new(std::iter::once(host).chain(request.headers.iter()));
-        headers.remove("expect");
-        // Before Pointsman's own fields are added, which need no check.
-        self.forward.remove_ambiguous(headers.fields_mut());
+        let kept = request.headers.iter().filter(|header| {
+            !header.is_named(b"expect")
+                && forwarded.keeps(header.name)
+                && !self.forward.is_ambiguous(header.name)
+        });
+        let mut headers = Headers::new(std::iter::once(host).chain(kept));
         forwarded.apply_to(&mut headers, self.connection, request.authority);
         self.forward.edit_request(headers.fields_mut());
         UpstreamRequest {

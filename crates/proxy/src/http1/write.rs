@@ -117,6 +117,11 @@ impl<'o> HeadWriter<'o> {
         write_field(name, value, self.out)
     }
 
+    /// Writes a field whose name and value a parser has validated.
+    pub(crate) fn validated_field(&mut self, name: &[u8], value: &[u8]) {
+        append_field(name, value, self.out);
+    }
+
     /// Writes fields.
     pub fn fields<'f>(
         &mut self,
@@ -167,11 +172,15 @@ pub(super) fn write_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) -> Resul
         return Err(WriteError::Name);
     }
     check_value(value)?;
+    append_field(name, value, out);
+    Ok(())
+}
+
+fn append_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.reserve(name.len() + value.len() + 4);
     for part in [name, b": ", value, b"\r\n"] {
         out.extend_from_slice(part);
     }
-    Ok(())
 }
 
 /// RFC 9110 §5.5: "Field values containing CR, LF, or NUL characters are invalid and dangerous".

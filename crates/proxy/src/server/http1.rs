@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::http2::{self, PREFACE};
 use crate::downstream::ClientConnection;
 use crate::exchange;
-use crate::exchange::headers::Headers;
+use crate::exchange::headers::{Header, Headers};
 use crate::exchange::local_reply::LocalReply;
 use crate::exchange::report::{self, RejectedHead};
 use crate::exchange::request::{DownstreamRequest, HttpVersion};
@@ -372,7 +372,7 @@ impl BusyState {
             authority: view.authority(),
             path: view.path(),
             query: view.query(),
-            headers: Headers::new(view.fields().forwarded()),
+            headers: Headers::new(view.fields().forwarded().map(Header::parsed)),
             framing: head.framing(),
             websocket: view.opens_websocket(),
             expects_continue: head.expects_continue() && buffer.is_empty(),

@@ -63,8 +63,9 @@ pub(crate) fn received(query: &Query, forward: Option<&Forward<'_>>) -> Received
         fields.insert(0, TextField::from(("host", authority.as_str())));
     }
     if let Some(forward) = forward {
-        headers::remove_forwarded(&mut fields);
-        forward.remove_ambiguous(&mut fields);
+        fields.retain(|field| {
+            !headers::is_forwarded(field.name()) && !forward.is_ambiguous(field.name())
+        });
         forward.edit_request(&mut fields);
     }
     let mut headers: BTreeMap<String, String> = BTreeMap::new();

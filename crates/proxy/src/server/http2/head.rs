@@ -167,7 +167,7 @@ impl<'r> ParsedFields<'r> {
             return Err(MessageFault::TooManyFields);
         }
         let mut fields = ParsedFields {
-            headers: Headers::new(std::iter::empty::<Header<'_>>()),
+            headers: Headers::with_capacity(headers.len()),
             host: None,
             length: None,
             expects_continue: false,
