@@ -18,7 +18,7 @@ const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of evictions for a new client. One may not suffice, because another client may take the freed slot.
 const ATTEMPTS: usize = 3;
 
-/// Value of [`IdleWorker::oldest`] without idle connections.
+/// Value of [`IdleWorker::oldest`] if no connection was idle.
 const NONE_IDLE: u64 = u64::MAX;
 
 /// The idle connections of all workers, and the clients that wait for one of them to close.
@@ -34,7 +34,9 @@ pub(crate) struct SharedEviction {
 #[derive(Debug)]
 #[repr(align(128))]
 struct IdleWorker {
-    /// Second since which its longest-idle connection has been idle, relative to the start of the workers.
+    /// Number of its idle connections.
+    idle: AtomicUsize,
+    /// Second since which its longest-idle connection has been idle, relative to the start of the workers. Updated once a second.
     oldest: AtomicU64,
     /// Requests the worker to close idle connections.
     close: Notify,
@@ -43,6 +45,7 @@ struct IdleWorker {
 impl SharedEviction {
     pub(super) fn new(workers: usize) -> Self {
         let worker = || IdleWorker {
+            idle: AtomicUsize::new(0),
             oldest: AtomicU64::new(NONE_IDLE),
             close: Notify::new(),
         };
@@ -65,8 +68,9 @@ impl SharedEviction {
         let oldest = |(index, worker): (usize, &IdleWorker)| {
             (worker.oldest.load(Ordering::Relaxed), index != own, index)
         };
-        let (oldest, _, index) = self.workers.iter().enumerate().map(oldest).min()?;
-        (oldest != NONE_IDLE).then_some(index)
+        let has_idle = |(_, worker): &(usize, &IdleWorker)| worker.idle.load(Ordering::Relaxed) > 0;
+        let workers = self.workers.iter().enumerate().filter(has_idle);
+        workers.map(oldest).min().map(|(_, _, index)| index)
     }
 
     /// Repeats `acquire` while `make_room` closes idle connections. Returns `None` if nothing can be closed.
@@ -141,7 +145,7 @@ impl IdleGroup {
     pub(super) fn poll_idle(&self, slot: &IdleSlot, second: u64, cx: &mut Context<'_>) -> Poll<()> {
         let (index, polled) = self.list.poll(slot.get(), second, cx);
         slot.set(Some(index));
-        self.publish_oldest();
+        self.publish_count();
         polled
     }
 
@@ -152,14 +156,14 @@ impl IdleGroup {
             // It was selected to close but stays open, so waiting clients have to select another one.
             self.shared.wake_waiting();
         }
-        self.publish_oldest();
+        self.publish_count();
     }
 
     /// Removes a closed connection.
     pub(super) fn remove(&self, slot: &IdleSlot) {
         if let Some(slot) = slot.take() {
             self.list.remove(slot);
-            self.publish_oldest();
+            self.publish_count();
         }
     }
 
@@ -178,6 +182,7 @@ impl IdleGroup {
     /// Closes the longest-idle connections of this worker. Returns their number.
     pub(super) fn close_longest_idle(&self) -> usize {
         let count = self.list.close_longest_idle();
+        self.publish_count();
         self.publish_oldest();
         count
     }
@@ -187,10 +192,18 @@ impl IdleGroup {
         self.shared.workers[self.worker].close.notified().await;
     }
 
-    fn publish_oldest(&self) {
+    /// Publishes the idle time of the longest-idle connection. Called once a second, because it is too costly for every request.
+    pub(super) fn publish_oldest(&self) {
         let oldest = self.list.oldest().unwrap_or(NONE_IDLE);
-        let own = &self.shared.workers[self.worker];
-        own.oldest.store(oldest, Ordering::Relaxed);
+        self.own().oldest.store(oldest, Ordering::Relaxed);
+    }
+
+    fn publish_count(&self) {
+        self.own().idle.store(self.list.len(), Ordering::Relaxed);
+    }
+
+    fn own(&self) -> &IdleWorker {
+        &self.shared.workers[self.worker]
     }
 }
 
@@ -204,13 +217,18 @@ mod tests {
         assert_eq!(shared.longest_idle(0), None);
         let set = |index: usize, second| {
             let worker = &shared.workers[index];
+            worker.idle.store(1, Ordering::Relaxed);
             worker.oldest.store(second, Ordering::Relaxed);
         };
+        set(1, NONE_IDLE);
+        assert_eq!(shared.longest_idle(0), Some(1), "idle since this second");
         set(2, 5);
         assert_eq!(shared.longest_idle(0), Some(2));
         set(0, 5);
         assert_eq!(shared.longest_idle(0), Some(0));
         set(1, 4);
         assert_eq!(shared.longest_idle(0), Some(1));
+        shared.workers[1].idle.store(0, Ordering::Relaxed);
+        assert_eq!(shared.longest_idle(0), Some(0));
     }
 }

@@ -17,19 +17,23 @@ pub(super) type SlotIndex = u32;
 /// Null slot.
 const NIL: SlotIndex = SlotIndex::MAX;
 
-/// A doubly linked list, longest-idle connection first. A busy connection keeps its slot and waker.
+/// A doubly linked list, longest-idle connection first. A busy connection keeps its slot and waker. It also keeps its place until that is first or it becomes idle
+/// again, because removing it at once would cost every request.
 #[derive(Debug)]
 struct IdleList {
     slots: Vec<IdleSlot>,
     free: Vec<SlotIndex>,
     first: SlotIndex,
     last: SlotIndex,
-    len: usize,
+    /// Number of idle connections.
+    idle: usize,
 }
 
 #[derive(Debug)]
 struct IdleSlot {
     state: IdleState,
+    /// The slot has a place in the list.
+    linked: bool,
     previous: SlotIndex,
     next: SlotIndex,
     /// Second in which the connection became idle, as counted by the worker.
@@ -52,7 +56,7 @@ impl Default for IdleList {
             free: Vec::new(),
             first: NIL,
             last: NIL,
-            len: 0,
+            idle: 0,
         }
     }
 }
@@ -72,8 +76,10 @@ impl IdleConnections {
             IdleState::Closing => return (slot, Poll::Ready(())),
             IdleState::Idle => {}
             IdleState::Busy => {
+                entry.state = IdleState::Idle;
                 entry.since = second;
-                list.append(slot);
+                list.idle += 1;
+                list.move_to_end(slot);
             }
         }
         list.entry(slot).waker.clone_from(cx.waker());
@@ -83,18 +89,16 @@ impl IdleConnections {
     /// Marks a connection as busy. Returns true if it had been selected to close.
     pub(super) fn set_busy(&self, slot: SlotIndex) -> bool {
         let mut list = self.0.borrow_mut();
-        match list.entry(slot).state {
-            IdleState::Idle => list.unlink(slot),
-            IdleState::Busy => return false,
-            IdleState::Closing => {}
-        }
-        std::mem::replace(&mut list.entry(slot).state, IdleState::Busy) == IdleState::Closing
+        let state = std::mem::replace(&mut list.entry(slot).state, IdleState::Busy);
+        list.idle -= usize::from(state == IdleState::Idle);
+        state == IdleState::Closing
     }
 
     /// Removes a closed connection.
     pub(super) fn remove(&self, slot: SlotIndex) {
         self.set_busy(slot);
         let mut list = self.0.borrow_mut();
+        list.unlink(slot);
         list.entry(slot).waker = Waker::noop().clone();
         list.free.push(slot);
     }
@@ -103,10 +107,13 @@ impl IdleConnections {
     pub(super) fn close_longest_idle(&self) -> usize {
         let mut wakers = Vec::new();
         let mut list = self.0.borrow_mut();
-        let count = (list.len / 8).clamp(1, BATCH).min(list.len);
+        let count = (list.idle / 8).clamp(1, BATCH).min(list.idle);
         for _ in 0..count {
-            let slot = list.first;
+            let Some(slot) = list.longest_idle() else {
+                break;
+            };
             list.unlink(slot);
+            list.idle -= 1;
             let entry = list.entry(slot);
             entry.state = IdleState::Closing;
             wakers.push(entry.waker.clone());
@@ -116,11 +123,16 @@ impl IdleConnections {
         count
     }
 
+    /// Number of idle connections.
+    pub(super) fn len(&self) -> usize {
+        self.0.borrow().idle
+    }
+
     /// The second since which the longest-idle connection has been idle.
     pub(super) fn oldest(&self) -> Option<u64> {
-        let list = self.0.borrow();
-        let first = list.slots.get(list.first as usize)?;
-        Some(first.since)
+        let mut list = self.0.borrow_mut();
+        let slot = list.longest_idle()?;
+        Some(list.entry(slot).since)
     }
 }
 
@@ -135,6 +147,7 @@ impl IdleList {
         }
         self.slots.push(IdleSlot {
             state: IdleState::Busy,
+            linked: false,
             previous: NIL,
             next: NIL,
             since: 0,
@@ -144,20 +157,40 @@ impl IdleList {
         (self.slots.len() - 1) as SlotIndex
     }
 
-    /// Appends a connection as the most recently idle.
-    fn append(&mut self, slot: SlotIndex) {
+    /// Returns the longest-idle connection, and removes busy ones before it.
+    fn longest_idle(&mut self) -> Option<SlotIndex> {
+        while self.first != NIL {
+            let first = self.first;
+            if self.entry(first).state == IdleState::Idle {
+                return Some(first);
+            }
+            self.unlink(first);
+        }
+        None
+    }
+
+    /// Makes a connection the most recently idle.
+    fn move_to_end(&mut self, slot: SlotIndex) {
+        if self.last == slot {
+            return;
+        }
+        self.unlink(slot);
         let last = std::mem::replace(&mut self.last, slot);
         match last {
             NIL => self.first = slot,
             last => self.entry(last).next = slot,
         }
         let entry = self.entry(slot);
-        (entry.state, entry.previous, entry.next) = (IdleState::Idle, last, NIL);
-        self.len += 1;
+        (entry.linked, entry.previous, entry.next) = (true, last, NIL);
     }
 
+    /// Removes a connection from the list if it has a place there.
     fn unlink(&mut self, slot: SlotIndex) {
-        let IdleSlot { previous, next, .. } = *self.entry(slot);
+        let entry = self.entry(slot);
+        if !std::mem::take(&mut entry.linked) {
+            return;
+        }
+        let (previous, next) = (entry.previous, entry.next);
         match previous {
             NIL => self.first = next,
             previous => self.entry(previous).next = next,
@@ -166,7 +199,6 @@ impl IdleList {
             NIL => self.last = previous,
             next => self.entry(next).previous = previous,
         }
-        self.len -= 1;
     }
 }
 
@@ -235,6 +267,7 @@ mod tests {
                     }
                     _ => {}
                 }
+                prop_assert_eq!(idle.len(), queue.len());
                 prop_assert_eq!(idle.oldest().is_some(), !queue.is_empty());
             }
         }

@@ -329,10 +329,14 @@ impl Worker {
         self.date.borrow().clone()
     }
 
-    /// Closes upstream connections that have been idle for too long, and drops unused upstreams. Called once a second.
+    /// Closes upstream connections that have been idle for too long, drops unused upstreams, and updates values that may be a second old. Called once a second.
     pub(crate) fn sweep(&self) {
         self.date.replace(date());
         self.second.set(self.now().as_secs());
+        self.idle.publish_oldest();
+        for socket in self.sockets.borrow().values() {
+            socket.publish_idle();
+        }
         let oldest = self.limits().backend_idle_time;
         self.upstreams.borrow_mut().retain(|_, upstreams| {
             upstreams.retain(|upstream| {

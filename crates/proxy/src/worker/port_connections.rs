@@ -108,6 +108,11 @@ impl Socket {
         }
     }
 
+    /// Tells other workers for how long connections of this worker have been idle. Called once a second.
+    pub(super) fn publish_idle(&self) {
+        self.port.idle.publish_oldest();
+    }
+
     fn log_evicted(&self, worker: &Worker, count: usize) {
         worker.metrics.worker_series().closed_idle.add(count as u64);
         if count > 0
