@@ -30,6 +30,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) retry_loop: &'a RetryLoop<'a>,
     pub(crate) upstream_request: &'a UpstreamRequest<'a>,
     pub(crate) protocol: UpstreamProtocol,
+    /// The request is a gRPC call.
+    pub(crate) is_grpc: bool,
     /// Use a new connection, not a pooled one.
     pub(crate) new_connection: bool,
     /// Deadline of the whole request, over all attempts.
@@ -107,7 +109,7 @@ impl Attempt<'_> {
             deadline,
         };
         // A gRPC call may pause at any time.
-        let up = Progress::new(self.retry_loop.request.is_grpc());
+        let up = Progress::new(self.is_grpc);
         let ended = self.exchange(endpoint, downstream, &mut stream, &up).await;
         downstream.report.record_request_bytes(up.bytes.get());
         match ended? {

@@ -97,10 +97,23 @@ impl<'p> ForwardedHeaders<'p> {
 }
 
 fn hexadecimal(words: [u64; 2]) -> [u8; 32] {
-    std::array::from_fn(|at| {
-        let digit = words[at / 16] >> (60 - 4 * (at % 16));
-        b"0123456789abcdef"[(digit & 15) as usize]
-    })
+    let mut digits = [0; 32];
+    let halves = words.into_iter().flat_map(|word| [word >> 32, word]);
+    for (eight, half) in digits.chunks_exact_mut(8).zip(halves) {
+        eight.copy_from_slice(&eight_digits(half as u32).to_be_bytes());
+    }
+    digits
+}
+
+/// Returns the hexadecimal digits of a number, one per byte, all at once.
+fn eight_digits(number: u32) -> u64 {
+    let mut digits = u64::from(number);
+    digits = (digits << 16 | digits) & 0x0000_ffff_0000_ffff;
+    digits = (digits << 8 | digits) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits << 4 | digits) & 0x0f0f_0f0f_0f0f_0f0f;
+    // 1 for each letter.
+    let letters = ((digits + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
+    digits + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'0' - 10)
 }
 
 #[cfg(test)]

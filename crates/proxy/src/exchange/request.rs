@@ -57,8 +57,10 @@ impl DownstreamRequest<'_> {
     /// Returns the requested host in lower case, without port.
     pub(crate) fn host(&self) -> Cow<'_, str> {
         let authority = self.authority.unwrap_or_default();
-        let host = match authority.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => host,
+        // A colon before a bracket is part of an IPv6 address.
+        let mut bytes = authority.bytes();
+        let host = match bytes.rposition(|byte| matches!(byte, b':' | b']')) {
+            Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
             _ => authority,
         };
         match host.bytes().any(|byte| byte.is_ascii_uppercase()) {

@@ -57,7 +57,8 @@ impl RetryLoop<'_> {
             report.set_request_id(forwarded.id());
         }
         let upstream_request = self.upstream_request(&path, &forwarded);
-        let grpc = self.plan.grpc || self.request.is_grpc();
+        let is_grpc = self.request.is_grpc();
+        let grpc = self.plan.grpc || is_grpc;
         let protocol = self.upstream.protocol(grpc);
 
         let copies = MirrorCopies::start(
@@ -95,6 +96,7 @@ impl RetryLoop<'_> {
                 retry_loop: self,
                 upstream_request: &upstream_request,
                 protocol,
+                is_grpc,
                 new_connection,
                 deadline,
                 may_retry: tried.len() < self.max_retries() as usize && replay.can_replay(),

@@ -176,11 +176,7 @@ impl ReadHalf {
 
     /// Returns whether neither data nor the end of the stream has arrived, so that the connection may be reused. Usually makes no system call.
     pub(crate) fn is_reusable(&self) -> bool {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        self.with_tcp(|tcp| {
-            // The last read may have consumed all bytes without clearing the readiness.
-            tcp.poll_read_ready(&mut cx).is_pending() || is_drained(tcp)
-        })
+        self.with_tcp(is_drained)
     }
 }
 
@@ -254,7 +250,8 @@ pub(crate) fn has_nothing_to_read(tcp: &TcpStream) -> bool {
     matches!(peek(tcp), Err(Errno::AGAIN))
 }
 
-/// Returns whether a socket that the runtime considers readable has nothing to read, not even the end of the stream. Clears the readiness in that case.
+/// Returns whether a socket has nothing to read, not even the end of the stream. Asks the kernel only if the runtime considers the socket readable, and clears the
+/// readiness if it is not: the last read may have consumed all bytes without clearing it.
 fn is_drained(tcp: &TcpStream) -> bool {
     let peeked = tcp.try_io(Interest::READABLE, || Ok(peek(tcp)?));
     matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
