@@ -21,6 +21,16 @@ FILES = {
 }
 
 
+def full_name(name):
+    """Returns the name with a registry and a tag. Kubernetes asks for an image by this name, and containerd does not complete the name of an archive."""
+    registry, slash, _ = name.partition("/")
+    if not slash:
+        name = f"docker.io/library/{name}"
+    elif registry != "localhost" and not set(".:") & set(registry):
+        name = f"docker.io/{name}"
+    return name if ":" in name.rsplit("/", 1)[-1] else name + ":latest"
+
+
 def entry(name, size=0, mode=0o644, kind=tarfile.REGTYPE):
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.type = size, mode, kind
@@ -48,7 +58,7 @@ def main():
     parser.add_argument("--arch", default="amd64")
     parser.add_argument("--version", default="")
     arguments = parser.parse_args()
-    name = arguments.name if ":" in arguments.name.rsplit("/", 1)[-1] else arguments.name + ":latest"
+    name = full_name(arguments.name)
 
     blobs = {}
 
