@@ -204,6 +204,12 @@ impl DataPlane {
         self.proxy.reopen_log()
     }
 
+    /// Makes each HTTP/1 response announce the end of its connection, so that clients open their next one elsewhere. Connections are accepted until
+    /// [`drain`](Self::drain).
+    pub fn announce_close(&self) {
+        self.proxy.announce_close();
+    }
+
     /// Stops accepting and waits until connections end, or until the deadline. Returns the number of connections that were still open.
     pub fn drain(&mut self, deadline: Duration) -> usize {
         self.proxy.drain(deadline)

@@ -251,6 +251,11 @@ impl Proxy {
         lock(&self.state).on_refused = RefusalCallback(Some(Box::new(notify)));
     }
 
+    /// Makes each HTTP/1 response announce the end of its connection, while connections are still accepted.
+    pub fn announce_close(&self) {
+        self.shared.announce_close();
+    }
+
     /// Stops accepting and waits until connections end, or until the deadline. Returns the number of connections that were still open.
     pub fn drain(&mut self, deadline: Duration) -> usize {
         // Stops installing addresses of DNS names.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use pointsman_binding::CONTROLLER_NAME;
@@ -11,7 +12,7 @@ use pointsman_wire::server::{Selector, Subscription};
 use pointsman_wire::tls::TlsFiles;
 
 use super::install::PullPolicy;
-use super::{AdminArgs, DataPlaneArgs, EndpointArgs, PermissionArgs};
+use super::{AdminArgs, DataPlaneArgs, EndpointArgs, PermissionArgs, duration};
 
 /// Files for mutual TLS between control plane and proxies.
 #[derive(Args)]
@@ -208,6 +209,12 @@ pub struct ProxyArgs {
     /// Number to add only to listener ports below 1024, which require a privilege: with 64512, port 80 becomes 64592
     #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "port_offset", value_parser = clap::value_parser!(u16).range(..=64512))]
     pub low_port_offset: u16,
+
+    /// Time from SIGTERM to the --drain period, in which load balancers learn that this proxy ends; it still accepts connections
+    ///
+    /// Responses announce the end of HTTP/1 connections meanwhile, so that clients open their next one elsewhere.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub drain_delay: Duration,
 
     #[command(flatten)]
     pub data_plane: DataPlaneArgs,

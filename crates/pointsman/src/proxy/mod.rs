@@ -95,7 +95,13 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
         state,
         admin: admin_address,
     };
-    control.run(&inbox)?;
+    control.run(&inbox, None)?;
+    if !arguments.drain_delay.is_zero() {
+        tracing::info!("draining begins in {:?}", arguments.drain_delay);
+        control.data_plane.announce_close();
+        let end = clock::instant() + arguments.drain_delay;
+        control.run(&inbox, Some(end))?;
+    }
     control.state.set_ready(false);
     Ok(serving::drain(
         &mut control.data_plane,
@@ -170,11 +176,15 @@ struct ControlLoop {
 }
 
 impl ControlLoop {
-    /// Handles events until the process has to exit.
-    fn run(&mut self, events: &Receiver<Event>) -> Result<()> {
+    /// Handles events until the process has to exit, or until `end`.
+    fn run(&mut self, events: &Receiver<Event>, end: Option<Instant>) -> Result<()> {
         let mut retry_at = clock::instant() + RETRY_INTERVAL;
         loop {
-            match next_event(events, retry_at) {
+            if end.is_some_and(|end| clock::instant() >= end) {
+                return Ok(());
+            }
+            let until = end.map_or(retry_at, |end| end.min(retry_at));
+            match next_event(events, until) {
                 Some(Event::Commit(commit)) => self.commit(*commit)?,
                 Some(Event::Report) => self.retry_unbound(),
                 Some(Event::Reload) => {

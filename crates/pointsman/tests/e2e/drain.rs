@@ -48,6 +48,32 @@ async fn an_active_request_is_completed_and_its_connection_closed() {
 }
 
 #[tokio::test]
+async fn a_connection_whose_response_promised_to_keep_it_takes_another_request() {
+    const LENGTH: usize = 8 << 20;
+    let backend = Backend::http1_with("web", |_| BackendResponse::Whole {
+        status: 200,
+        headers: Vec::new(),
+        body: Bytes::from(vec![b'x'; LENGTH]),
+        trailers: Vec::new(),
+    })
+    .await;
+    let mut gateway = Gateway::of(&manifests(&backend)).await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    client.send(get("/").bytes()).await;
+    let head = client.head().await;
+    assert!(head.status == 200 && !closes(&head), "{head:?}");
+    gateway.signal("TERM");
+    refuses(&gateway).await;
+    // The body is longer than all buffers, so the response ends after the signal.
+    client.exactly(LENGTH).await.expect("the body");
+    let response = client.ask(&get("/")).await;
+    assert_eq!(response.status, 200);
+    assert!(closes(&response));
+    client.ended().await;
+    assert_eq!(gateway.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
 async fn active_streams_are_completed_before_an_http_2_connection_closes() {
     let gate = Gate::shut();
     let held = gate.clone();

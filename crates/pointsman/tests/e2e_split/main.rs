@@ -3,6 +3,7 @@
 
 include!("../e2e/suite.rs");
 
+mod drain_delay;
 mod effect;
 mod faults;
 mod plane;

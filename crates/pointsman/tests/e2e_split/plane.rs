@@ -46,6 +46,11 @@ impl Process {
         assert!(status.expect("a command").success());
     }
 
+    /// A port at the address of this process.
+    pub fn at(&self, port: u16) -> SocketAddr {
+        self.address.at(port)
+    }
+
     pub fn admin(&self) -> SocketAddr {
         self.address.at(ADMIN)
     }

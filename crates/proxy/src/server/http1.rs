@@ -31,6 +31,9 @@ use crate::worker::Worker;
 /// Time after which a connection with frequent requests becomes idle if no further request arrives. Other connections become idle after each response.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Grace period for the next request of a client whose last response promised to keep the connection, before the listener was closed.
+const NEXT_REQUEST_GRACE: Duration = Duration::from_secs(1);
+
 /// Bound for the size of an idle connection's future.
 const IDLE_BYTES: usize = 640;
 
@@ -147,7 +150,7 @@ impl Http1Connection<'_> {
         let mut frequency = RequestFrequency::First;
         loop {
             let waiting_since = Instant::now();
-            let buffer = match self.wait(waiting_since + wait_time).await {
+            let buffer = match self.wait(waiting_since + wait_time, frequency).await {
                 WaitOutcome::Received(buffer) => buffer,
                 WaitOutcome::Closed => return ConnectionEnd::Closed,
                 WaitOutcome::Elapsed => {
@@ -176,8 +179,15 @@ impl Http1Connection<'_> {
     }
 
     /// Waits for the first bytes of a request until the deadline, without holding a buffer.
-    async fn wait(&mut self, deadline: Instant) -> WaitOutcome {
+    ///
+    /// If the listener was closed during the last response, that response promised to keep the connection, and the client may be sending another request
+    /// already. It has a short time to do so.
+    async fn wait(&mut self, mut deadline: Instant, frequency: RequestFrequency) -> WaitOutcome {
         let (reader, closed, client) = (&mut *self.reader, &mut self.closed, self.client);
+        let promised = frequency != RequestFrequency::First && client.socket.closed.is_notified();
+        if promised {
+            deadline = deadline.min(Instant::now() + NEXT_REQUEST_GRACE);
+        }
         // Pinned and borrowed below, because a future stores its arguments twice.
         let received = pin!(poll_fn(|cx| {
             let mut buffer = self.worker.buffers.acquire();
@@ -188,6 +198,7 @@ impl Http1Connection<'_> {
                 Poll::Pending if client.poll_idle(cx).is_ready() && reader.is_drained() => {
                     Poll::Ready(WaitOutcome::Closed)
                 }
+                Poll::Pending if promised => Poll::Pending,
                 // After the listener was closed, no further requests are accepted.
                 Poll::Pending => closed.poll(cx).map(|()| WaitOutcome::Closed),
             }
@@ -255,12 +266,13 @@ async fn busy(
             if frequency != RequestFrequency::Frequent {
                 return BusyOutcome::Idle;
             }
-            buffer = match connection
-                .wait(ended + BUSY_TIMEOUT.min(limits.idle_time))
-                .await
-            {
+            let end = ended + BUSY_TIMEOUT.min(limits.idle_time);
+            buffer = match connection.wait(end, frequency).await {
                 WaitOutcome::Received(buffer) => buffer,
                 WaitOutcome::Closed => return BusyOutcome::Ended(ConnectionEnd::Closed),
+                WaitOutcome::Elapsed if connection.client.socket.closed.is_notified() => {
+                    return BusyOutcome::Ended(ConnectionEnd::Closed);
+                }
                 WaitOutcome::Elapsed => return BusyOutcome::Idle,
             };
         }
@@ -383,7 +395,9 @@ impl BusyState {
         let max_bytes = connection.worker.limits().buffer_bytes;
         let mut source =
             Source::Http1(Http1Source::new(connection.reader, buffer, body, max_bytes));
-        let keep = head.keep_alive() && !connection.client.socket.closed.is_notified();
+        let is_closing = connection.client.socket.closed.is_notified()
+            || connection.worker.shared.announces_close();
+        let keep = head.keep_alive() && !is_closing;
         let head_only = request.method == "HEAD";
         let mut client = ResponseWriter::Http1(Http1ResponseWriter::new(
             connection.writer,

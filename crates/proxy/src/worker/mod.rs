@@ -12,6 +12,7 @@ mod topology;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,8 @@ pub(crate) struct WorkerShared {
     pub(crate) log: Option<AccessLog>,
     /// Connections per port.
     pub(crate) ports: PortConnections,
+    /// Each HTTP/1 response announces the end of its connection, because a shutdown is near.
+    announces_close: AtomicBool,
     roots: OnceLock<Arc<RootCertStore>>,
 }
 
@@ -60,8 +63,19 @@ impl WorkerShared {
             capacity,
             log,
             ports: PortConnections::default(),
+            announces_close: AtomicBool::new(false),
             roots: OnceLock::new(),
         }
+    }
+
+    /// Makes each HTTP/1 response announce the end of its connection from now on.
+    pub(crate) fn announce_close(&self) {
+        self.announces_close.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether HTTP/1 responses announce the end of their connection.
+    pub(crate) fn announces_close(&self) -> bool {
+        self.announces_close.load(Ordering::Relaxed)
     }
 
     /// Trust anchors of the operating system, loaded on first use.
