@@ -148,14 +148,14 @@ fn the_restricted_pod_security_standard_admits_the_pods() {
 #[test]
 fn a_proxy_ends_only_after_its_drain_period() {
     let pod = pod(&gateway(json!({})));
-    let delay = &pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"];
     let grace = pod["terminationGracePeriodSeconds"].as_u64();
     let line = command_line(&gateway(json!({})));
-    let drain = line
-        .iter()
-        .find_map(|flag| flag.strip_prefix("--drain=")?.strip_suffix('s'));
-    let drain: u64 = drain.expect("a flag").parse().expect("a number");
-    assert!(grace > delay.as_u64().map(|delay| delay + drain));
+    let seconds = |name: &str| -> u64 {
+        let mut flags = line.iter();
+        let value = flags.find_map(|flag| flag.strip_prefix(name)?.strip_suffix('s'));
+        value.expect("a flag").parse().expect("a number")
+    };
+    assert!(grace > Some(seconds("--drain-delay=") + seconds("--drain=")));
     let deployment = of_kind(&gateway(json!({})), ObjectKind::Deployment);
     let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
     assert_eq!(*rolling, json!({"maxSurge": 1, "maxUnavailable": 0}));

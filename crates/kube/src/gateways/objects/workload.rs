@@ -127,7 +127,6 @@ fn container(context: &Context<'_>) -> Value {
         "ports": [{"name": "probes", "containerPort": PROBES_PORT, "protocol": "TCP"}],
         "readinessProbe": probe("/readyz", 2),
         "livenessProbe": probe("/healthz", 10),
-        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_DELAY}}},
         "resources": resources.unwrap_or_else(|| json!({
             "requests": {"cpu": cpu_request(context), "memory": "64Mi"},
             "limits": {"memory": "512Mi"},
@@ -165,6 +164,7 @@ fn command_line(context: &Context<'_>) -> Vec<String> {
         "--all-addresses".to_owned(),
         format!("--low-port-offset={LOW_PORT_OFFSET}"),
         format!("--probes={}", SocketAddr::new(settings.probes, PROBES_PORT)),
+        format!("--drain-delay={DRAIN_DELAY}s"),
         format!("--drain={DRAIN}s"),
     ];
     match parameters.access_log {
