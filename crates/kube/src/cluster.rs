@@ -56,6 +56,7 @@ impl Cluster {
             Some(lease) => {
                 let candidate =
                     Candidate::new(client.clone(), lease, &settings.instance, metrics.clone());
+                let candidate = candidate.with_owner(settings.owner.clone());
                 election.spawn(candidate.run(leads, stopped));
             }
             None => drop(election.spawn(lead_alone(leads, stopped))),
@@ -64,8 +65,9 @@ impl Cluster {
         let mut writers = JoinSet::new();
         let statuses = writer.clone();
         writers.spawn(statuses.run(client.clone(), is_leader.clone(), source.api()));
-        let authority = settings.authority.clone().map(|settings| {
-            let (renewal, published) = CertificateRenewal::new(client.clone(), settings);
+        let authority = settings.authority.clone().map(|authority| {
+            let (renewal, published) =
+                CertificateRenewal::new(client.clone(), authority, settings.owner.clone());
             writers.spawn(renewal.run(is_leader.clone()));
             published
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -27,6 +27,7 @@ pub struct Candidate {
     api: Api<Lease>,
     name: String,
     identity: String,
+    owner: Option<OwnerReference>,
     metrics: Arc<Metrics>,
     observed: Option<Observed>,
 }
@@ -45,9 +46,16 @@ impl Candidate {
             api: Api::namespaced(client, &lease.namespace),
             name: lease.name.clone(),
             identity: identity.to_owned(),
+            owner: None,
             metrics,
             observed: None,
         }
+    }
+
+    /// Sets the owner of a Lease that this participant creates.
+    pub fn with_owner(mut self, owner: Option<OwnerReference>) -> Self {
+        self.owner = owner;
+        self
     }
 
     /// Takes part until `stop` is closed or true, and then releases a held Lease. `is_leader` has the current state.
@@ -124,6 +132,7 @@ impl Candidate {
         Lease {
             metadata: metadata.unwrap_or_else(|| ObjectMeta {
                 name: Some(self.name.clone()),
+                owner_references: self.owner.clone().map(|owner| vec![owner]),
                 ..ObjectMeta::default()
             }),
             spec: Some(LeaseSpec {

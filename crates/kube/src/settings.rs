@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use pointsman_binding::Controller;
 
 use crate::gateways::InfrastructureSettings;
@@ -21,6 +22,8 @@ pub struct Settings {
     pub lease: Option<LeaseName>,
     /// Name of this process, unique among its replicas, such as the name of its Pod.
     pub instance: Arc<str>,
+    /// Owner of the Lease and of the Secret with the authority, so that they are removed with it; `None` outside a Pod.
+    pub owner: Option<OwnerReference>,
     /// Certificate authority of the control plane; `None` if proxies are not served with its certificates.
     pub authority: Option<AuthoritySettings>,
     /// Settings of generated proxies; `None` if no proxies are generated for Gateways. Requires an authority.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use pointsman_control::clock;
@@ -71,6 +71,7 @@ enum AuthorityError {
 pub struct CertificateRenewal {
     api: Api<Secret>,
     settings: AuthoritySettings,
+    owner: Option<OwnerReference>,
     bundle: watch::Sender<Arc<str>>,
     serving: watch::Sender<Option<Arc<Serving>>>,
     /// Error that was logged last.
@@ -78,8 +79,12 @@ pub struct CertificateRenewal {
 }
 
 impl CertificateRenewal {
-    /// Creates the task. The published bundle is empty until it runs.
-    pub fn new(client: Client, settings: AuthoritySettings) -> (Self, Published) {
+    /// Creates the task. The published bundle is empty until it runs. `owner` becomes the owner of the Secret.
+    pub fn new(
+        client: Client,
+        settings: AuthoritySettings,
+        owner: Option<OwnerReference>,
+    ) -> (Self, Published) {
         let bundle = watch::Sender::new(Arc::from(""));
         let serving = watch::Sender::new(None);
         let published = Published {
@@ -89,6 +94,7 @@ impl CertificateRenewal {
         let renewal = CertificateRenewal {
             api: Api::namespaced(client, &settings.namespace),
             settings,
+            owner,
             bundle,
             serving,
             error: String::new(),
@@ -159,6 +165,7 @@ impl CertificateRenewal {
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(self.settings.secret.clone()),
+                owner_references: self.owner.clone().map(|owner| vec![owner]),
                 ..ObjectMeta::default()
             },
             type_: Some("Opaque".to_owned()),

@@ -176,6 +176,7 @@ impl Cluster {
             watch_namespaces: Vec::new(),
             lease: None,
             instance: "test".into(),
+            owner: None,
             authority: None,
             infrastructure: None,
         }

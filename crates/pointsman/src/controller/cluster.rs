@@ -14,6 +14,7 @@ use pointsman_kube::gateways::InfrastructureSettings;
 use pointsman_kube::identity::authority::{
     AuthoritySettings, Published, Rotation, SECRET_NAME, Serving, service_names,
 };
+use pointsman_kube::identity::own;
 use pointsman_kube::identity::tokens::Reviewer;
 use pointsman_kube::{Cluster, LeaseName, Settings};
 use pointsman_wire::tls::{IssuedCertificate, ServerTls};
@@ -105,6 +106,7 @@ fn settings(arguments: &Controller, connection: &Connection, has_authority: bool
             name: flags.lease.clone(),
         }),
         instance: flags.instance.clone().unwrap_or_else(instance).into(),
+        owner: own::account(namespace),
         authority: has_authority.then(|| AuthoritySettings {
             namespace: namespace.clone(),
             secret: SECRET_NAME.to_owned(),
