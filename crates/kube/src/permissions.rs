@@ -131,9 +131,16 @@ pub const PERMISSIONS: &[Permission] = &[
     Permission {
         scope: Scope::Unrestricted,
         api_groups: &[KUMA_GROUP],
-        resources: &["meshes", "meshgateways"],
+        resources: &["meshes"],
+        verbs: WATCH,
+        purpose: "Kuma's meshes, if their CRD is installed",
+    },
+    Permission {
+        scope: Scope::Unrestricted,
+        api_groups: &[KUMA_GROUP],
+        resources: &["meshgateways"],
         verbs: WATCH_AND_GET,
-        purpose: "Kuma's meshes and gateways, if their CRDs are installed",
+        purpose: "Kuma's gateways, if their CRD is installed",
     },
     Permission {
         scope: Scope::Unrestricted,

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "no test uses everything")]
 
 pub mod link;
+pub mod recorder;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -26,9 +27,10 @@ pub struct Cluster {
 }
 
 /// Resources that tests create.
-const RESOURCES: [(&str, &str, &str, &str); 18] = [
+const RESOURCES: [(&str, &str, &str, &str); 19] = [
     ("", "v1", "Namespace", "namespaces"),
     ("", "v1", "Service", "services"),
+    ("", "v1", "Pod", "pods"),
     ("", "v1", "Secret", "secrets"),
     ("", "v1", "ConfigMap", "configmaps"),
     ("", "v1", "ServiceAccount", "serviceaccounts"),
