@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Cluster, eventually};
+use kube::api::DeleteParams;
 use pointsman_resources::Kind;
 use serde_json::json;
 
@@ -41,12 +42,22 @@ async fn objects_are_known_from_their_creation_to_their_deletion() {
 #[ignore = "needs a cluster"]
 async fn kinds_appear_and_disappear_and_an_invalid_object_affects_no_other() {
     let cluster = Cluster::new("kinds").await;
+    let name = "meshhttproutes.kuma.io";
+    let definitions = cluster.api("CustomResourceDefinition");
+    let _ = definitions.delete(name, &DeleteParams::default()).await;
+    eventually("it is not served", async || {
+        definitions
+            .get_opt(name)
+            .await
+            .expect("an answer")
+            .is_none()
+    })
+    .await;
     let controller = cluster.controller().await;
     eventually("everything is listed", async || {
         controller.cluster().source().waits_for().is_empty()
     })
     .await;
-    let name = "meshhttproutes.kuma.io";
     cluster
         .apply("CustomResourceDefinition", name, definition())
         .await;
