@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Cluster, Controller, eventually};
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use pointsman_kube::Settings;
 use pointsman_kube::gateways::{InfrastructureSettings, object_name};
 use pointsman_kube::identity::authority::{AuthoritySettings, Rotation, service_names};
@@ -199,6 +199,49 @@ async fn objects_that_parameters_no_longer_request_are_removed() {
             find(&cluster, kind, &name).await.is_none()
         })
         .await;
+    }
+    cluster.clean_up().await;
+}
+
+// "a namespace with the restricted Pod Security Standard enforced admits … all generated proxies"
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn the_restricted_pod_security_standard_admits_proxies() {
+    let cluster = Cluster::new("restricted").await;
+    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    let enforced = json!({"metadata": {"labels": labels}});
+    cluster
+        .apply("Namespace", &cluster.namespace, enforced)
+        .await;
+    let _controller = start(&cluster).await;
+    let admit = async |spec: &Value| {
+        let pod =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec});
+        let pod = serde_json::from_value(pod).expect("a Pod");
+        let params = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        cluster.api("Pod").create(&params, &pod).await
+    };
+    let reference = json!({"group": "pointsman.io", "kind": "GatewayParameters", "name": "own"});
+    // Ports below 1024 need no privilege.
+    let spec = json!({"gatewayClassName": cluster.namespace, "infrastructure": {"parametersRef": reference},
+        "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}, {"name": "dns", "port": 53, "protocol": "UDP"}]});
+    let proxy =
+        json!({"accessLog": "JSON", "trustedProxies": ["10.0.0.0/8"], "minTLSVersion": "1.3"});
+    for workload in ["Deployment", "DaemonSet"] {
+        let parameters = json!({"spec": {"workload": workload, "proxy": proxy}});
+        cluster.apply("GatewayParameters", "own", parameters).await;
+        cluster
+            .apply("Gateway", "edge", json!({ "spec": spec }))
+            .await;
+        let generated = wait_for(&cluster, workload, &name_of(&cluster, "edge")).await;
+        let mut pod = generated["spec"]["template"]["spec"].clone();
+        admit(&pod).await.expect("the Pod is admitted");
+        pod["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
+        let denied = admit(&pod).await.expect_err("the standard is enforced");
+        assert!(denied.to_string().contains("PodSecurity"), "{denied}");
     }
     cluster.clean_up().await;
 }

@@ -4,6 +4,7 @@
 mod check;
 mod gateways;
 mod identity;
+mod install;
 mod replicas;
 mod support;
 mod traffic;
