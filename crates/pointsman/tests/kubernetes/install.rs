@@ -10,7 +10,8 @@ use crate::support::{BINARY, Lab, kubectl, try_kubectl};
 fn manifests(lab: &Lab) -> String {
     let namespace = &lab.namespace;
     let arguments = ["install", "--image", "example.com/none:1", "--kuma-crds"];
-    let names = ["--namespace", namespace, "--gateway-class", namespace];
+    let class = format!("{namespace}-installed");
+    let names = ["--namespace", namespace, "--gateway-class", &class];
     let output = Command::new(BINARY).args(arguments).args(names).output();
     let output = output.expect("the binary runs");
     assert!(output.status.success());
@@ -37,10 +38,10 @@ fn the_restricted_pod_security_standard_admits_the_controller() {
     let enforce = "pod-security.kubernetes.io/enforce=restricted";
     kubectl(&["label", "namespace", &lab.namespace, enforce], "");
     lab.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: pointsman-controller}}");
-    let arguments = ["apply", "--dry-run=client", "-o", "json", "-f", "-"];
-    let list = kubectl(&arguments, &manifests(&lab));
-    let list: Value = serde_json::from_str(&list).expect("it is JSON");
-    let mut objects = list["items"].as_array().into_iter().flatten();
+    let arguments = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
+    let printed = kubectl(&arguments, &manifests(&lab));
+    let objects = serde_json::Deserializer::from_str(&printed).into_iter::<Value>();
+    let mut objects = objects.map(|object| object.expect("it is JSON"));
     let deployment = objects.find(|object| object["kind"] == "Deployment");
     let mut spec = deployment.expect("a Deployment")["spec"]["template"]["spec"].clone();
     let admit = |spec: &Value| {
