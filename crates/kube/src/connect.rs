@@ -57,7 +57,7 @@ pub async fn connect(
             .ok()
             .and_then(|read| read.current_context),
     };
-    let config = match read {
+    let mut config = match read {
         Some(read) => {
             let options = KubeConfigOptions {
                 context: context.map(str::to_owned),
@@ -67,6 +67,7 @@ pub async fn connect(
         }
         None => Config::infer().await?,
     };
+    identify(&mut config);
     let (url, namespace) = (
         config.cluster_url.to_string(),
         config.default_namespace.clone(),
@@ -77,4 +78,28 @@ pub async fn connect(
         url,
         namespace,
     })
+}
+
+/// Names this program in the API server's audit log, metrics and `managedFields`.
+fn identify(config: &mut Config) {
+    const AGENT: &str = concat!("pointsman/", env!("CARGO_PKG_VERSION"));
+    if let (Ok(name), Ok(value)) = ("user-agent".parse(), AGENT.parse()) {
+        config.headers.push((name, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The API server derives the manager of fields from the part before the slash.
+    #[test]
+    fn requests_name_the_program_and_its_version() {
+        let mut config = Config::new("https://192.0.2.1".parse().expect("a URL"));
+        identify(&mut config);
+        let (name, value) = config.headers.first().expect("a header");
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(name.as_str(), "user-agent");
+        assert_eq!(value.to_str().ok(), Some(&*format!("pointsman/{version}")));
+    }
 }
