@@ -95,7 +95,7 @@ impl FrontendTable {
         };
         let id = RouteId {
             route: backend.object.clone(),
-            binding: RouteBinding::Mesh(Some(backend.clone())),
+            binding: RouteBinding::Mesh(Some(Arc::new(backend.clone()))),
         };
         let meta = RouteMeta {
             id: id.clone(),

@@ -61,7 +61,12 @@ where
     T: TryFrom<P, Error = DecodeError>,
     C: FromIterator<T>,
 {
-    values.into_iter().map(T::try_from).collect()
+    // Collecting directly would reuse the memory of the messages, which are larger and have room for more of them.
+    let mut converted = Vec::with_capacity(values.len());
+    for value in values {
+        converted.push(T::try_from(value)?);
+    }
+    Ok(converted.into_iter().collect())
 }
 
 /// Converts an optional message.
@@ -115,4 +120,31 @@ pub(crate) fn decode_duration(
 ) -> Result<Duration, DecodeError> {
     Duration::try_from(duration)
         .map_err(|_| DecodeError::invalid(field, duration, "a duration that is not negative"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Message(u64, [u64; 3]);
+
+    struct Converted(u64);
+
+    impl TryFrom<Message> for Converted {
+        type Error = DecodeError;
+
+        fn try_from(message: Message) -> Result<Self, DecodeError> {
+            Ok(Converted(message.0 + message.1[0]))
+        }
+    }
+
+    // A proxy keeps thousands of short lists.
+    #[test]
+    fn a_converted_list_keeps_no_room_of_the_messages() {
+        let mut messages = Vec::with_capacity(4);
+        messages.push(Message(1, [2; 3]));
+        let converted: Vec<Converted> = convert_all(messages).expect("valid messages");
+        let numbers: Vec<u64> = converted.iter().map(|one| one.0).collect();
+        assert_eq!((numbers, converted.capacity()), (vec![3], 1));
+    }
 }

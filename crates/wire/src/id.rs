@@ -361,9 +361,11 @@ impl<'n> NameReader<'n> {
             binding: match self.next()? {
                 "gateway" => RouteBinding::Gateway,
                 "mesh" => RouteBinding::Mesh(None),
-                "mesh-parent" => RouteBinding::Mesh(Some(self.backend()?)),
-                "outbound" => RouteBinding::Outbound(self.backend()?, self.object()?),
-                "mesh-gateway" => RouteBinding::MeshGateway(self.frontend()?),
+                "mesh-parent" => RouteBinding::Mesh(Some(Arc::new(self.backend()?))),
+                "outbound" => {
+                    RouteBinding::Outbound(Arc::new(self.backend()?), Arc::new(self.object()?))
+                }
+                "mesh-gateway" => RouteBinding::MeshGateway(Arc::new(self.frontend()?)),
                 _ => return Err(self.error()),
             },
         })
@@ -457,13 +459,13 @@ mod tests {
                 "route/HTTPRoute/shop/r/mesh".to_owned(),
             ),
             (
-                ResourceId::Route(route(RouteBinding::Mesh(Some(service.clone())))),
+                ResourceId::Route(route(RouteBinding::Mesh(Some(Arc::new(service.clone()))))),
                 "route/HTTPRoute/shop/r/mesh-parent/Service/shop/web/80/udp/".to_owned(),
             ),
             (
                 ResourceId::Route(route(RouteBinding::Outbound(
-                    tagged.clone(),
-                    object(Kind::Dataplane, "mesh:default", "dp"),
+                    Arc::new(tagged.clone()),
+                    Arc::new(object(Kind::Dataplane, "mesh:default", "dp")),
                 ))),
                 format!(
                     "route/HTTPRoute/shop/r/outbound/{tags}/Dataplane/mesh:default/dp"
@@ -471,7 +473,7 @@ mod tests {
             ),
             (
                 ResourceId::Rule(RuleId {
-                    route: route(RouteBinding::MeshGateway(listener.clone())),
+                    route: route(RouteBinding::MeshGateway(Arc::new(listener.clone()))),
                     index: 3,
                     part: 1,
                 }),

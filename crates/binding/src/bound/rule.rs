@@ -17,17 +17,17 @@ pub struct RouteId {
     pub binding: RouteBinding,
 }
 
-/// Parents for which a route was bound.
+/// Parents for which a route was bound. Ids of routes are everywhere, and most routes are bound to Gateways, so the variants with more than that are shared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RouteBinding {
     /// Listeners of Gateways and ListenerSets.
     Gateway,
     /// Mesh parents; with the port of the parent if a rule without backendRefs forwards to the parent itself.
-    Mesh(Option<BackendId>),
+    Mesh(Option<Arc<BackendId>>),
     /// Calls of a group of Kuma proxies to a destination. The group is identified by its first proxy.
-    Outbound(BackendId, ObjectKey),
+    Outbound(Arc<BackendId>, Arc<ObjectKey>),
     /// A listener of a MeshGateway on one of its proxies.
-    MeshGateway(FrontendId),
+    MeshGateway(Arc<FrontendId>),
 }
 
 /// A route without its rules.

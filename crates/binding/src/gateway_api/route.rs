@@ -368,7 +368,7 @@ impl RouteResolver<'_> {
         match port {
             Err(why) => refused = Some(why),
             Ok(ports) if refused.is_none() => {
-                let binding = |port| RouteBinding::Mesh(has_implicit.then(|| id(port)));
+                let binding = |port| RouteBinding::Mesh(has_implicit.then(|| Arc::new(id(port))));
                 let shared = Arc::new(self.bind(&lowered, binding(first), Vec::new()));
                 self.mesh_backends.extend(lowered.uses.iter().cloned());
                 for port in ports {

@@ -238,7 +238,7 @@ fn bind_group(
         lowering.stream_rules(&merge(&governing))
     };
     (outcome.uses, outcome.findings) = (lowering.uses, lowering.findings);
-    let binding = RouteBinding::Outbound(destination.clone(), first);
+    let binding = RouteBinding::Outbound(Arc::new(destination.clone()), Arc::new(first));
     let route = merged_route(destination.object.clone(), binding, None, rules);
     (requests, Arc::new(route))
 }

@@ -412,7 +412,12 @@ impl ListenerResolver<'_, '_> {
             let own = hosts.as_ref().map_or("", Hostname::as_str);
             let route = ObjectKey::new(Kind::MeshGateway, &*name, own);
             let attachment = (id.clone(), route.clone());
-            let route = merged_route(route, RouteBinding::MeshGateway(id.clone()), hosts, rules);
+            let route = merged_route(
+                route,
+                RouteBinding::MeshGateway(Arc::new(id.clone())),
+                hosts,
+                rules,
+            );
             outcome.attachments.insert(attachment, Arc::new(route));
         }
         (outcome.uses, outcome.findings) = (lowering.uses, lowering.findings);
