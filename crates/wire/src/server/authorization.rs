@@ -175,7 +175,7 @@ spiffe://example/all *
     #[test]
     fn a_malformed_line_is_named() {
         for (text, line, why) in [
-            ("\nedge", 2, "followed by nothing"),
+            ("\nedge", 2, "not followed by a permitted"),
             ("edge planet/a/b", 1, "neither gateway"),
             ("edge gateway/edge", 1, "NAMESPACE/NAME"),
         ] {

@@ -1,7 +1,7 @@
 //! Streams of version 0.1.0, recorded in `tests/data`. Every later version has to read them.
 //! - `control-plane.bin`: responses to a proxy without resources: `manifests.yaml`, then a change of a weight and a removal.
 //! - `proxy.bin`: requests of a proxy that receives them, and then a resource that it can't use. `proxy-resume.bin`: requests of a proxy that reconnects and
-//! has to list all its resources. `proxy-reports.bin`: its reports.
+//!   has to list all its resources. `proxy-reports.bin`: its reports.
 //! - `control-plane.txt`: the changes in `control-plane.bin`, for people and for the test.
 //! - `cache`: the directory that the proxy has stored its configuration in.
 //!
