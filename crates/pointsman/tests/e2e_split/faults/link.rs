@@ -58,11 +58,10 @@ impl Link {
         self.ip("link set eth0 down");
     }
 
-    /// Takes the link up, and ends losses and delays.
+    /// Takes the link up, and ends losses.
     pub fn heal(&mut self) {
         // There may be none.
         let _ = self.inside("nft", "delete table inet faults");
-        let _ = run("tc", &format!("qdisc del dev {} root", self.name));
         self.ip("link set eth0 up");
     }
 
@@ -80,14 +79,6 @@ impl Link {
             let line = format!("no packets are lost, because nft fails: {reason}\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
-    }
-
-    /// Delays packets to the control plane.
-    pub fn delay(&mut self) -> Result<(), String> {
-        run(
-            "tc",
-            &format!("qdisc add dev {} root netem delay 40ms 20ms", self.name),
-        )
     }
 
     fn ip(&self, line: &str) {
