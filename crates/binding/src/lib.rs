@@ -28,7 +28,7 @@ pub use endpoint_policy::{
 };
 pub use engine::Binder;
 pub use gateway_api::certificates::parse_certified_key;
-pub use gateway_api::controller::{CONTROLLER_NAME, Controller};
+pub use gateway_api::controller::{CONTROLLER_NAME, Controller, LimitCheck};
 pub use gateway_api::grants::sentence as without_manifests;
 pub use gateway_api::infrastructure::InfrastructureState;
 pub use gateway_api::observation::Observation;

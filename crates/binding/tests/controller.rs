@@ -58,6 +58,7 @@ fn controller(name: &str, class: Option<&str>) -> Change {
         name: name.into(),
         class: class.map(Into::into),
         generates_proxies: false,
+        check_limit: Default::default(),
     }))
 }
 

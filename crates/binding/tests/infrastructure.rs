@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{Bound, condition, doc, document, key, listener, message, own_conditions, puts};
 use pointsman_binding::bound::{Infrastructure, Transport};
 use pointsman_binding::status::StatusBody;
-use pointsman_binding::{Change, Controller, Delta, InfrastructureState, Observation};
+use pointsman_binding::{Change, Controller, Delta, InfrastructureState, LimitCheck, Observation};
 use pointsman_resources::Name;
 
 const G: &str = "Gateway infra/g";
@@ -250,6 +250,40 @@ fn parameters_that_contradict_each_other_are_rejected() {
         message(&bound, G, "Accepted"),
         "GatewayParameters: service.loadBalancerClass requires service.type LoadBalancer"
     );
+}
+
+// A proxy does not start with a limit that it does not know.
+#[test]
+fn an_invalid_limit_is_reported_and_everything_else_works() {
+    let check = |name: &str, value: &str| match (name, value) {
+        ("header-bytes", "64KiB") => Ok(()),
+        _ => Err(format!(
+            "no limit {name}={value}; known limits: header-bytes"
+        )),
+    };
+    let controller = Controller {
+        generates_proxies: true,
+        check_limit: LimitCheck(check),
+        ..Controller::default()
+    };
+    let mut bound = Bound::of("");
+    bound.apply([Change::Controller(Arc::new(controller))]);
+    let class = class(
+        ", parametersRef: {group: pointsman.io, kind: GatewayParameters, name: all, namespace: system}",
+    );
+    let limits = "{replicas: 4, proxy: {limits: {header-bytes: 64KiB, headers: many}}}";
+    let delta = bound.apply(puts(
+        &(class + &gateway("") + &parameters("system/all", limits)),
+    ));
+    let merged = generated(&delta).expect("its objects").parameters.clone();
+    assert_eq!(merged.replicas, Some(4));
+    let expected = [("header-bytes".to_owned(), "64KiB".to_owned())];
+    assert_eq!(merged.proxy.limits, expected.into());
+    let expected = "GatewayParameters: ignored in proxy.limits: no limit headers=many; known limits: header-bytes";
+    for object in ["GatewayClass ours", G] {
+        assert_eq!(condition(&bound, object, "Accepted"), "True/Accepted");
+        assert_eq!(message(&bound, object, "Accepted"), expected, "{object}");
+    }
 }
 
 #[test]

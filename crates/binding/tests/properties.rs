@@ -77,6 +77,7 @@ fn outside() -> Vec<(Vec<Change>, Change)> {
         name: name.into(),
         class: None,
         generates_proxies: false,
+        check_limit: Default::default(),
     });
     all.push((
         names.map(|one| Change::Controller(Arc::new(one))).to_vec(),

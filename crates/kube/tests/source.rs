@@ -163,6 +163,7 @@ async fn a_role_in_a_namespace_is_sufficient_to_serve_it() {
             name: cluster.controller_name.as_str().into(),
             class: Some(cluster.namespace.as_str().into()),
             generates_proxies: false,
+            check_limit: Default::default(),
         },
         watch_namespaces: vec![cluster.namespace.clone()],
         ..cluster.settings()

@@ -27,7 +27,7 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-pub use control_plane::{Controller, ProxyArgs, XDS_PORT};
+pub use control_plane::{Controller, ProxyArgs, XDS_PORT, check_limit};
 pub use install::{DEFAULT_GATEWAY_CLASS, Install};
 pub use server::{ObjectRef, StatusArgs, WaitArgs, WaitState};
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use pointsman_binding::Controller;
+use pointsman_binding::{Controller, LimitCheck};
 use pointsman_control::offline::{self, Loaded, Objects};
 use pointsman_kube::connect::{ConnectError, connect};
 use pointsman_kube::listing::{self, Installation, Listing};
 use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 
-use crate::cli::{DEFAULT_GATEWAY_CLASS, EndpointAddresses, Sources};
+use crate::cli::{DEFAULT_GATEWAY_CLASS, EndpointAddresses, Sources, check_limit};
 use crate::output;
 
 /// Objects that a report covers. Others are read too, because objects reference each other.
@@ -68,6 +68,7 @@ fn installation<'s>(sources: &'s Sources, class: &'s str) -> Installation<'s> {
 fn controller(sources: &Sources) -> Controller {
     Controller {
         name: sources.controller_name.as_str().into(),
+        check_limit: LimitCheck(check_limit),
         ..Controller::default()
     }
 }

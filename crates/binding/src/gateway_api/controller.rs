@@ -1,5 +1,6 @@
 //! Identity of an installation. Several may share a cluster, each with its own GatewayClasses and status entries.
 
+use std::fmt;
 use std::sync::Arc;
 
 use pointsman_resources::gateway::GatewayClass;
@@ -20,7 +21,35 @@ pub struct Controller {
     pub class: Option<Arc<str>>,
     /// True if it generates proxies for Gateways, whose addresses are then those of generated Services.
     pub generates_proxies: bool,
+    /// Checks a limit in GatewayParameters.
+    pub check_limit: LimitCheck,
 }
+
+/// Checks the name and the value of a limit of proxies; an error says what is accepted. Limits are defined where they are enforced, which this crate does not depend on.
+#[derive(Clone, Copy)]
+pub struct LimitCheck(pub fn(name: &str, value: &str) -> Result<(), String>);
+
+impl Default for LimitCheck {
+    /// Accepts everything.
+    fn default() -> Self {
+        LimitCheck(|_, _| Ok(()))
+    }
+}
+
+impl fmt::Debug for LimitCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LimitCheck(..)")
+    }
+}
+
+impl PartialEq for LimitCheck {
+    /// A process has one.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for LimitCheck {}
 
 impl Default for Controller {
     fn default() -> Self {
@@ -28,6 +57,7 @@ impl Default for Controller {
             name: CONTROLLER_NAME.into(),
             class: None,
             generates_proxies: false,
+            check_limit: LimitCheck::default(),
         }
     }
 }

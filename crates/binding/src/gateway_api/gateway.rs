@@ -36,6 +36,8 @@ pub(crate) struct GatewayView {
     pub addresses: Vec<(String, String)>,
     /// Parameters of its generated objects.
     pub parameters: Arc<GatewayParametersSpec>,
+    /// Parts of the parameters that are invalid and ignored, with the reasons.
+    pub ignored_parameters: Vec<String>,
     /// True if some port accepts clients without a valid certificate.
     pub insecure_fallback: bool,
     /// True if ListenerSets may attach.
@@ -117,9 +119,16 @@ impl GatewayView {
         let invalid = invalid_listeners(&self.listeners);
         all.push(match &self.refused {
             Some((reason, message)) => Condition::no("Accepted", reason, message.clone()),
-            None if invalid.is_empty() => Condition::yes("Accepted", "Accepted", ""),
+            None if invalid.is_empty() => {
+                let message = infrastructure::ignored_message(&self.ignored_parameters);
+                Condition::yes("Accepted", "Accepted", message)
+            }
             None => {
-                let message = format!("not valid: listener {}", invalid.join(", "));
+                let mut message = format!("not valid: listener {}", invalid.join(", "));
+                if !self.ignored_parameters.is_empty() {
+                    let ignored = infrastructure::ignored_message(&self.ignored_parameters);
+                    message = format!("{message}; {ignored}");
+                }
                 let status = invalid.len() < self.listeners.len();
                 Condition::new("Accepted", status, "ListenersNotValid", message)
             }
@@ -251,10 +260,14 @@ pub(crate) fn evaluate(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> 
     owners.extend(sets.iter_mut().map(|set| &mut set.listeners));
     listener::resolve_conflicts(&mut owners);
 
-    let (parameters, mut refused) = match infrastructure::parameters(reader, class, gateway) {
+    let (mut parameters, mut refused) = match infrastructure::parameters(reader, class, gateway) {
         Ok(parameters) => (parameters, None),
-        Err(message) => (Arc::default(), Some(("InvalidParameters", message))),
+        Err(message) => (
+            GatewayParametersSpec::default(),
+            Some(("InvalidParameters", message)),
+        ),
     };
+    let ignored_parameters = infrastructure::remove_invalid_limits(reader, &mut parameters);
     let mut unusable = None;
     for address in &spec.addresses {
         check_address(address, &mut refused, &mut unusable);
@@ -281,7 +294,8 @@ pub(crate) fn evaluate(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> 
         unresolved,
         client_certificate,
         addresses,
-        parameters,
+        parameters: Arc::new(parameters),
+        ignored_parameters,
         insecure_fallback: listener::has_insecure_fallback(tls),
         allows_sets: allowed
             .and_then(|a| a.from)

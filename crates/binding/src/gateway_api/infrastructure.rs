@@ -3,13 +3,13 @@
 //! The controller creates the objects and reports their state. It affects the status of the Gateway and its ListenerSets, never their frontends.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use pointsman_resources::gateway::{Gateway, GatewayClass};
 use pointsman_resources::parameters::{GatewayParameters, GatewayParametersSpec};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::engine::Reader;
+use crate::gateway_api::controller::LimitCheck;
 use crate::gateway_api::gateway::{GatewayView, IP_ADDRESS};
 use crate::gateway_api::observation::Observation;
 
@@ -97,7 +97,7 @@ pub(crate) fn parameters(
     reader: &Reader<'_>,
     class: &str,
     gateway: &Gateway,
-) -> Result<Arc<GatewayParametersSpec>, String> {
+) -> Result<GatewayParametersSpec, String> {
     let base = match reader.class(&Name::new("", class)) {
         Some(found) => class_parameters(reader, found)
             .map_err(|_| format!("GatewayClass {class} is not accepted"))?,
@@ -115,9 +115,33 @@ pub(crate) fn parameters(
         None => None,
     };
     let merged = GatewayParametersSpec::merge(base, own);
-    merged
-        .map(Arc::new)
-        .map_err(|error| format!("GatewayParameters: {error}"))
+    merged.map_err(|error| format!("GatewayParameters: {error}"))
+}
+
+/// Removes limits that proxies would not accept: they would not start. Returns what is wrong with them.
+pub(crate) fn remove_invalid_limits(
+    reader: &Reader<'_>,
+    parameters: &mut GatewayParametersSpec,
+) -> Vec<String> {
+    let LimitCheck(check) = reader.controller().check_limit;
+    let mut ignored = Vec::new();
+    parameters.proxy.limits.retain(|name, value| {
+        let checked = check(name, value);
+        ignored.extend(checked.as_ref().err().cloned());
+        checked.is_ok()
+    });
+    ignored
+}
+
+/// Message for parts of parameters that are ignored; empty if there are none.
+pub(crate) fn ignored_message(ignored: &[String]) -> String {
+    match ignored {
+        [] => String::new(),
+        _ => format!(
+            "GatewayParameters: ignored in proxy.limits: {}",
+            ignored.join("; ")
+        ),
+    }
 }
 
 /// Resolves the parameters of a GatewayClass. Fails with a message.

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
+use pointsman_resources::parameters::GatewayParametersSpec;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::FrontendId;
 use crate::engine::{Input, Query, Reader};
 use crate::gateway_api::gateway::GatewayView;
-use crate::gateway_api::infrastructure::class_parameters;
+use crate::gateway_api::infrastructure::{self, class_parameters};
 use crate::gateway_api::listener::ListenerView;
 use crate::gateway_api::{features, mesh, policy};
 use crate::status::{Condition, ListenerStatus, ParentStatus, Status, StatusBody};
@@ -181,7 +182,13 @@ fn class_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> 
         return None;
     }
     let accepted = match class_parameters(reader, class) {
-        Ok(_) => Condition::yes("Accepted", "Accepted", ""),
+        Ok(parameters) => {
+            // It has been merged without an error before.
+            let mut spec = GatewayParametersSpec::merge(parameters, None).unwrap_or_default();
+            let ignored = infrastructure::remove_invalid_limits(reader, &mut spec);
+            let message = infrastructure::ignored_message(&ignored);
+            Condition::yes("Accepted", "Accepted", message)
+        }
         Err(message) => Condition::no("Accepted", "InvalidParameters", message),
     };
     Some(vec![accepted, reader.served_api().condition()])

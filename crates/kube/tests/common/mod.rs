@@ -174,6 +174,7 @@ impl Cluster {
                 name: self.controller_name.as_str().into(),
                 class: None,
                 generates_proxies: false,
+                check_limit: Default::default(),
             },
             watch_namespaces: Vec::new(),
             lease: None,

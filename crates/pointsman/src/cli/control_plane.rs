@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use pointsman_binding::CONTROLLER_NAME;
+use pointsman_binding::{CONTROLLER_NAME, LimitCheck};
+use pointsman_proxy::Limits;
 use pointsman_proxy::placement::{AddressPolicy, Placement};
 use pointsman_wire::client::{Cache, ControlPlaneUrl};
 use pointsman_wire::server::{Selector, Subscription};
@@ -100,8 +101,14 @@ impl Controller {
             name: self.controller_name.as_str().into(),
             class: self.gateway_class.as_deref().map(Into::into),
             generates_proxies: self.cluster.proxy_image.is_some(),
+            check_limit: LimitCheck(check_limit),
         }
     }
+}
+
+/// Checks a limit as `--limit` of a proxy does.
+pub fn check_limit(name: &str, value: &str) -> Result<(), String> {
+    Limits::default().set(name, value)
 }
 
 /// Port of the xDS server.
