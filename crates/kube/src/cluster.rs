@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::events::{EventSink, Events};
 use crate::gateways::{self, Applier, InfrastructureSink, Registry, Watches};
 use crate::identity::authority::{CertificateRenewal, Published};
-use crate::lease::Candidate;
+use crate::lease::{Candidate, Election, Holder};
 use crate::{Metrics, Settings, Source, StatusWriter};
 
 /// A connection to a cluster: objects arrive in an [`Inbox`], and [`StatusSink`]s receive statuses and Events. Dropping it stops all its parts.
@@ -18,6 +18,7 @@ pub struct Cluster {
     source: Source,
     metrics: Arc<Metrics>,
     is_leader: watch::Receiver<bool>,
+    leader: watch::Receiver<Option<Holder>>,
     stop: watch::Sender<bool>,
     /// The election, which ends last: the Lease is released after the last write.
     election: JoinSet<()>,
@@ -50,16 +51,17 @@ impl Cluster {
         );
         let source = source.await?;
         let (stop, stopped) = watch::channel(false);
-        let (leads, is_leader) = watch::channel(false);
+        let state = Election::default();
+        let (is_leader, leader) = (state.is_leader.subscribe(), state.holder.subscribe());
         let mut election = JoinSet::new();
         match &settings.lease {
             Some(lease) => {
-                let candidate =
-                    Candidate::new(client.clone(), lease, &settings.instance, metrics.clone());
+                let own = (&*settings.instance, settings.address);
+                let candidate = Candidate::new(client.clone(), lease, own, metrics.clone());
                 let candidate = candidate.with_owner(settings.owner.clone());
-                election.spawn(candidate.run(leads, stopped));
+                election.spawn(candidate.run(state, stopped));
             }
-            None => drop(election.spawn(lead_alone(leads, stopped))),
+            None => drop(election.spawn(lead_alone(state.is_leader, stopped))),
         }
         let writer = StatusWriter::new(metrics.clone());
         let mut writers = JoinSet::new();
@@ -103,6 +105,7 @@ impl Cluster {
             source,
             metrics,
             is_leader,
+            leader,
             stop,
             election,
             writers,
@@ -139,6 +142,11 @@ impl Cluster {
     /// Returns whether this process writes statuses.
     pub fn is_leader(&self) -> bool {
         *self.is_leader.borrow()
+    }
+
+    /// The replica that writes statuses, if it is elected.
+    pub fn leader(&self) -> watch::Receiver<Option<Holder>> {
+        self.leader.clone()
     }
 
     /// Certificate authority of the control plane, if the settings ask for one.

@@ -2,6 +2,7 @@
 //!
 //! Clocks of different machines are never compared: a Lease has expired when it has not changed for its duration, as measured locally.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,12 +23,35 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(4);
 /// Interval between renewals, and between reads of a Lease held by another.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Annotation with the address at which the holder serves proxies and other replicas.
+const ADDRESS: &str = "pointsman.io/address";
+
+/// The holder of a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Name of the replica.
+    pub identity: Arc<str>,
+    /// Address at which it serves proxies and other replicas; `None` if it publishes none.
+    pub address: Option<SocketAddr>,
+}
+
+/// State of an election.
+#[derive(Clone, Debug, Default)]
+pub struct Election {
+    /// True while this process holds the Lease.
+    pub is_leader: watch::Sender<bool>,
+    /// The holder, as last seen.
+    pub holder: watch::Sender<Option<Holder>>,
+}
+
 /// A participant in an election.
 pub struct Candidate {
     api: Api<Lease>,
     name: String,
     identity: String,
     owner: Option<OwnerReference>,
+    /// Address that is published in a held Lease.
+    address: Option<SocketAddr>,
     metrics: Arc<Metrics>,
     observed: Option<Observed>,
 }
@@ -41,12 +65,18 @@ struct Observed {
 
 impl Candidate {
     /// Creates a participant. `identity` must differ between replicas.
-    pub fn new(client: Client, lease: &LeaseName, identity: &str, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        client: Client,
+        lease: &LeaseName,
+        (identity, address): (&str, Option<SocketAddr>),
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Candidate {
             api: Api::namespaced(client, &lease.namespace),
             name: lease.name.clone(),
             identity: identity.to_owned(),
             owner: None,
+            address,
             metrics,
             observed: None,
         }
@@ -58,8 +88,9 @@ impl Candidate {
         self
     }
 
-    /// Takes part until `stop` is closed or true, and then releases a held Lease. `is_leader` has the current state.
-    pub async fn run(mut self, is_leader: watch::Sender<bool>, mut stop: watch::Receiver<bool>) {
+    /// Takes part until `stop` is closed or true, and then releases a held Lease.
+    pub async fn run(mut self, election: Election, mut stop: watch::Receiver<bool>) {
+        let Election { is_leader, holder } = election;
         let mut renewed: Option<Instant> = None;
         loop {
             // Other replicas measure from the time when the Lease was written, which is later.
@@ -71,6 +102,14 @@ impl Candidate {
                 Ok(Err(error)) => tracing::debug!("Lease {}: {error}", self.name),
                 Err(_) => tracing::debug!("Lease {}: no response", self.name),
             }
+            let seen = self.observed.as_ref();
+            let seen = seen.and_then(|observed| holder_of(&observed.lease));
+            holder.send_if_modified(|known| {
+                *known != seen && {
+                    *known = seen;
+                    true
+                }
+            });
             let expires = renewed.map(|renewed| renewed + RENEW_DEADLINE);
             let leads = expires.is_some_and(|expires| clock::instant() < expires);
             if is_leader.send_if_modified(|was| std::mem::replace(was, leads) != leads) {
@@ -129,12 +168,19 @@ impl Candidate {
         let is_own = spec.holder_identity.as_deref() == Some(&self.identity);
         let transitions = spec.lease_transitions.unwrap_or_default();
         let metadata = before.map(|before| before.metadata.clone());
+        let mut metadata = metadata.unwrap_or_else(|| ObjectMeta {
+            name: Some(self.name.clone()),
+            owner_references: self.owner.clone().map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        });
+        let annotations = metadata.annotations.get_or_insert_default();
+        match self.address {
+            Some(address) => annotations.insert(ADDRESS.to_owned(), address.to_string()),
+            // That of the last holder.
+            None => annotations.remove(ADDRESS),
+        };
         Lease {
-            metadata: metadata.unwrap_or_else(|| ObjectMeta {
-                name: Some(self.name.clone()),
-                owner_references: self.owner.clone().map(|owner| vec![owner]),
-                ..ObjectMeta::default()
-            }),
+            metadata,
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: Some(DURATION.as_secs() as i32),
@@ -188,6 +234,17 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
+/// Returns the holder of a Lease.
+fn holder_of(lease: &Lease) -> Option<Holder> {
+    let identity = lease.spec.as_ref()?.holder_identity.as_deref()?;
+    let annotations = lease.metadata.annotations.as_ref();
+    let address = annotations.and_then(|all| all.get(ADDRESS)?.parse().ok());
+    (!identity.is_empty()).then(|| Holder {
+        identity: identity.into(),
+        address,
+    })
+}
+
 /// Decides whether a Lease can be acquired or renewed. `held_for` is the time since its last change.
 fn may_acquire(lease: &Lease, identity: &str, held_for: Duration) -> bool {
     let Some(spec) = &lease.spec else { return true };
@@ -200,6 +257,31 @@ fn may_acquire(lease: &Lease, identity: &str, held_for: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_holder_is_known_with_the_address_that_it_publishes() {
+        let lease = |holder: &str, address: Option<&str>| Lease {
+            metadata: ObjectMeta {
+                annotations: address.map(|text| [(ADDRESS.to_owned(), text.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(holder.to_owned()),
+                ..LeaseSpec::default()
+            }),
+        };
+        let known = |holder, address| {
+            let holder = holder_of(&lease(holder, address))?;
+            Some((holder.identity.to_string(), holder.address))
+        };
+        let address = "[2001:db8::1]:15010";
+        let parsed = address.parse().ok();
+        assert_eq!(known("a", Some(address)), Some(("a".to_owned(), parsed)));
+        assert_eq!(known("a", Some("elsewhere")), Some(("a".to_owned(), None)));
+        assert_eq!(known("a", None), Some(("a".to_owned(), None)));
+        assert_eq!(known("", Some(address)), None);
+        assert_eq!(holder_of(&Lease::default()), None);
+    }
 
     #[test]
     fn a_lease_is_acquired_when_it_is_free_own_or_expired() {

@@ -1,5 +1,6 @@
 //! Settings of a controller. Several installations can share a cluster if their controller names differ.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -24,6 +25,8 @@ pub struct Settings {
     pub instance: Arc<str>,
     /// Owner of the Lease and of the Secret with the authority, so that they are removed with it; `None` outside a Pod.
     pub owner: Option<OwnerReference>,
+    /// Address at which this process serves proxies and its replicas, published in the Lease.
+    pub address: Option<SocketAddr>,
     /// Certificate authority of the control plane; `None` if proxies are not served with its certificates.
     pub authority: Option<AuthoritySettings>,
     /// Settings of generated proxies; `None` if no proxies are generated for Gateways. Requires an authority.

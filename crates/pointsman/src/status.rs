@@ -1,4 +1,4 @@
-//! The command `status`: lists the proxies that are connected to a controller.
+//! The command `status`: lists the proxies that are connected to a controller and to its replicas.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,6 +19,11 @@ const MAX_WIDTH: usize = 60;
 /// The page `/proxies`. Fields that this version does not know are printed as JSON and YAML.
 #[derive(Deserialize, Serialize)]
 struct ProxiesPage {
+    /// Reason why proxies of other controllers may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
+    #[serde(flatten)]
+    more: serde_json::Map<String, Value>,
     proxies: Vec<Value>,
 }
 
@@ -27,6 +32,9 @@ struct ProxiesPage {
 #[serde(rename_all = "camelCase")]
 struct ProxyRow {
     name: String,
+    /// The controller that it is connected to. Earlier versions do not report it.
+    #[serde(default)]
+    controller: String,
     identities: Vec<String>,
     address: String,
     software: String,
@@ -40,6 +48,9 @@ struct ProxyRow {
 /// Runs `status`.
 pub fn run(arguments: &StatusArgs) -> Result<ExitCode> {
     let page: ProxiesPage = arguments.server.json("/proxies", TIMEOUT)?;
+    if let Some(why) = &page.incomplete {
+        output::print_error(&format!("pointsman: the list is incomplete: {why}"));
+    }
     match arguments.output {
         Format::Text => {
             let rows = page.proxies.into_iter().map(serde_json::from_value);
@@ -51,8 +62,9 @@ pub fn run(arguments: &StatusArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-const HEADINGS: [&str; 8] = [
+const HEADINGS: [&str; 9] = [
     "NAME",
+    "CONTROLLER",
     "IDENTITY",
     "ADDRESS",
     "SOFTWARE",
@@ -66,18 +78,21 @@ fn table(proxies: &[ProxyRow], paint: &Paint) -> String {
     if proxies.is_empty() {
         return "no proxy is connected\n".to_owned();
     }
-    let rows: Vec<[String; 8]> = proxies.iter().map(cells).collect();
+    let rows: Vec<[String; 9]> = proxies.iter().map(cells).collect();
+    // With one controller, the column has no information.
+    let first = &proxies[0].controller;
+    let has_several = proxies.iter().any(|proxy| proxy.controller != *first);
+    let is_shown = |column: usize| HEADINGS[column] != "CONTROLLER" || has_several;
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         let widest = cells.filter(|width| *width <= MAX_WIDTH).max();
         widest.unwrap_or(0).max(HEADINGS[column].len())
     };
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let line = |cells: &[String; 8]| {
-        let padded = cells
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
+    let widths: [usize; 9] = std::array::from_fn(width);
+    let line = |cells: &[String; 9]| {
+        let padded = (0..cells.len())
+            .filter(|column| is_shown(*column))
+            .map(|column| format!("{:<width$}", cells[column], width = widths[column]));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let mut out = paint.paint(Style::Strong, &line(&HEADINGS.map(str::to_owned))) + "\n";
@@ -94,12 +109,13 @@ fn table(proxies: &[ProxyRow], paint: &Paint) -> String {
     out
 }
 
-fn cells(proxy: &ProxyRow) -> [String; 8] {
+fn cells(proxy: &ProxyRow) -> [String; 9] {
     let version = proxy
         .version
         .map_or("none".to_owned(), |version| version.to_string());
     [
         proxy.name.clone(),
+        proxy.controller.clone(),
         match proxy.identities.is_empty() {
             true => "-".to_owned(),
             false => proxy.identities.join(","),
@@ -130,6 +146,7 @@ mod tests {
     fn proxy(name: &str) -> ProxyRow {
         ProxyRow {
             name: name.to_owned(),
+            controller: "one".to_owned(),
             identities: Vec::new(),
             address: "127.0.0.1:40000".to_owned(),
             software: "0.1.0".to_owned(),
@@ -158,5 +175,20 @@ edge-2  edge-2.example  127.0.0.1:40000  0.1.0     9 of 12  3.2s  7          rul
 ";
         assert_eq!(text, expected);
         assert_eq!(table(&[], &Paint::plain()), "no proxy is connected\n");
+    }
+
+    #[test]
+    fn with_several_controllers_the_table_has_that_of_each_proxy() {
+        let elsewhere = ProxyRow {
+            controller: "other".to_owned(),
+            ..proxy("edge-2")
+        };
+        let text = table(&[proxy("edge-1"), elsewhere], &Paint::plain());
+        let expected = "\
+NAME    CONTROLLER  IDENTITY  ADDRESS          SOFTWARE  VERSION  LAG  RESOURCES  LAST ERROR
+edge-1  one         -         127.0.0.1:40000  0.1.0     12       -    7          -
+edge-2  other       -         127.0.0.1:40000  0.1.0     12       -    7          -
+";
+        assert_eq!(text, expected);
     }
 }

@@ -40,6 +40,11 @@ impl Fingerprint {
     pub fn bucket(self) -> u16 {
         self.bucket
     }
+
+    /// Hash of the resource's name and version.
+    pub fn hash(self) -> u64 {
+        self.hash
+    }
 }
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;

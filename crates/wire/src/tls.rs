@@ -102,20 +102,27 @@ impl TlsFiles {
 }
 
 /// Configures a client that presents no certificate.
-fn anonymous_client(authorities: &Path) -> Result<ClientConfig, TlsError> {
+fn anonymous_client(
+    authorities: &Path,
+    roots: Arc<RootCertStore>,
+) -> Result<ClientConfig, TlsError> {
     let rejected = |error| TlsError::Rejected(authorities.to_owned(), error);
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(rejected)?
-        .with_root_certificates(roots(authorities)?)
+        .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(config)
 }
 
 fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    root_store(path, &bytes(path)?)
+}
+
+fn root_store(path: &Path, pem: &[u8]) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for authority in certificates(path)? {
+    for authority in parse_certificates(path, pem)? {
         let added = roots.add(authority);
         added.map_err(|error| TlsError::Rejected(path.to_owned(), error))?;
     }
@@ -131,8 +138,11 @@ fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = bytes(path)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    parse_certificates(path, &bytes(path)?)
+}
+
+fn parse_certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let all = all.map_err(|error| TlsError::Pem(path.to_owned(), error))?;
     match all.is_empty() {
         true => Err(TlsError::Empty(path.to_owned())),
@@ -273,8 +283,16 @@ impl ClientTls {
     /// Reads the authorities of the control plane for the first time. The client presents no certificate.
     pub fn anonymous(authorities: PathBuf) -> Result<Self, TlsError> {
         let paths = vec![authorities.clone()];
-        let build = Box::new(move || anonymous_client(&authorities));
+        let build = Box::new(move || anonymous_client(&authorities, roots(&authorities)?));
         Ok(ClientTls(ReloadedConfig::new(paths, build)?))
+    }
+
+    /// Trusts authorities in PEM. The client presents no certificate.
+    pub fn trusting(authorities: &str) -> Result<Self, TlsError> {
+        let name = PathBuf::from("the bundle of authorities");
+        let roots = root_store(&name, authorities.as_bytes())?;
+        let build = Box::new(move || anonymous_client(&name, roots.clone()));
+        Ok(ClientTls(ReloadedConfig::new(Vec::new(), build)?))
     }
 
     pub(crate) fn connector(&self) -> tokio_rustls::TlsConnector {

@@ -12,7 +12,7 @@ use pointsman_resources::{Age, Name};
 use pointsman_test_support::certificates::Authority;
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, StateReader, TokenFile};
 use pointsman_wire::server::{
-    self, Authorize, Grant, Peer, ProxyName, Recheck, Refusal, Server, Subscription,
+    self, Authorize, Grant, Peer, Proof, ProxyName, Recheck, Refusal, Server, Subscription,
 };
 use pointsman_wire::tls::{ClientTls, IssuedCertificate, ServerTls};
 use tokio::sync::{mpsc, watch};
@@ -46,7 +46,10 @@ fn authorize() -> Authorize {
             recheck: Recheck::new(move || Ok(subscription.clone())),
             identities: vec![gateway.to_owned()],
             name: ProxyName::Within(gateway.to_owned()),
-            expires: lifetime.map(|millis| Instant::now() + Duration::from_millis(millis)),
+            proof: Proof {
+                expires: lifetime.map(|millis| Instant::now() + Duration::from_millis(millis)),
+                verify: None,
+            },
         })
     };
     Arc::new(move |peer| Box::pin(std::future::ready(decide(&peer))))

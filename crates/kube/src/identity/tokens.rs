@@ -1,7 +1,7 @@
 //! ServiceAccount tokens of proxies, verified by TokenReview.
 //!
 //! A result is cached for at most a minute and never beyond the expiry of the token, so the token of a deleted Pod is rejected after a minute. Obviously
-//! invalid tokens are rejected without a request.
+//! invalid tokens are rejected without a request. Tokens of open streams are verified again periodically, at a limited rate.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,18 @@ use pointsman_control::clock;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
+use crate::limit::Limit;
+
 /// Audience of the tokens that proxies present.
 pub const AUDIENCE: &str = "pointsman";
 
 /// Time for which a result is cached.
 const ACCEPTED: Duration = Duration::from_secs(60);
 const REJECTED: Duration = Duration::from_secs(10);
+/// Age of a result up to which it serves a repeated verification: a proxy has two streams with the same token.
+const RECENT: Duration = Duration::from_secs(30);
+/// Repeated verifications per second, and at once.
+const REPEATED_RATE: u32 = 50;
 /// Maximum number of cached results.
 const CACHED: usize = 4096;
 /// Maximum number of concurrent reviews.
@@ -67,10 +73,12 @@ pub struct Reviewer {
     api: Api<TokenReview>,
     cache: Mutex<HashMap<String, Cached>>,
     permits: Semaphore,
+    repeated: Mutex<Limit>,
 }
 
 struct Cached {
     result: Result<Account, TokenError>,
+    reviewed: Instant,
     until: Instant,
 }
 
@@ -81,7 +89,24 @@ impl Reviewer {
             api: Api::all(client),
             cache: Mutex::default(),
             permits: Semaphore::new(CONCURRENCY),
+            repeated: Mutex::new(Limit::new(REPEATED_RATE, REPEATED_RATE)),
         }
+    }
+
+    /// Verifies the token of an open stream again: it may have been revoked.
+    pub async fn verify_again(&self, token: &str) -> Result<Account, TokenError> {
+        loop {
+            if let Some(result) = self.recent(token) {
+                return result;
+            }
+            match self.take_repeated() {
+                Ok(()) => break,
+                Err(wait) => tokio::time::sleep(wait).await,
+            }
+        }
+        let expires = precheck(token, clock::unix_seconds())?;
+        self.review_now(token, expires.unwrap_or(UNKNOWN_LIFETIME))
+            .await
     }
 
     /// Verifies a token.
@@ -97,6 +122,12 @@ impl Reviewer {
         if let Some(result) = known {
             return result;
         }
+        self.review_now(token, lifetime).await
+    }
+
+    /// Verifies a token with a request, and caches the result.
+    async fn review_now(&self, token: &str, lifetime: Duration) -> Result<Account, TokenError> {
+        let now = clock::instant();
         let result = match tokio::time::timeout(TIMEOUT, self.review(token)).await {
             Ok(status) => account(&status?, now + lifetime),
             Err(_) => {
@@ -113,9 +144,13 @@ impl Reviewer {
         if cache.len() >= CACHED {
             cache.retain(|_, known| now < known.until);
         }
-        if cache.len() < CACHED {
-            let (result, until) = (result.clone(), now + counts);
-            cache.insert(token.to_owned(), Cached { result, until });
+        if cache.len() < CACHED || cache.contains_key(token) {
+            let cached = Cached {
+                result: result.clone(),
+                reviewed: now,
+                until: now + counts,
+            };
+            cache.insert(token.to_owned(), cached);
         }
         result
     }
@@ -135,6 +170,20 @@ impl Reviewer {
         let reviewed = self.api.create(&PostParams::default(), &review).await;
         let reviewed = reviewed.map_err(|error| unavailable(&error))?;
         Ok(reviewed.status.unwrap_or_default())
+    }
+
+    /// Result of a recent review.
+    fn recent(&self, token: &str) -> Option<Result<Account, TokenError>> {
+        let cache = self.cache();
+        let known = cache.get(token)?;
+        let is_recent = clock::instant() < known.reviewed + RECENT;
+        is_recent.then(|| known.result.clone())
+    }
+
+    fn take_repeated(&self) -> Result<(), Duration> {
+        let limit = self.repeated.lock();
+        let mut limit = limit.unwrap_or_else(PoisonError::into_inner);
+        limit.take(clock::instant())
     }
 
     fn cache(&self) -> MutexGuard<'_, HashMap<String, Cached>> {

@@ -180,6 +180,7 @@ impl Cluster {
             lease: None,
             instance: "test".into(),
             owner: None,
+            address: None,
             authority: None,
             infrastructure: None,
         }

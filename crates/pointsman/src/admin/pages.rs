@@ -39,7 +39,14 @@ pub fn respond(target: &str, state: &AdminState) -> AdminResponse {
             404,
             "the control plane serves /conditions, not its proxies\n",
         ),
-        "/conditions" => conditions(query, state).unwrap_or_else(|error| bad_request(&error)),
+        "/conditions" => match peer::incomplete(&state.peer) {
+            Some(error) => AdminResponse {
+                status: 503,
+                content_type: "text/plain; charset=utf-8",
+                body: Body::Owned(error),
+            },
+            None => conditions(query, state).unwrap_or_else(|error| bad_request(&error)),
+        },
         "/config" => {
             let snapshot = state.snapshots.latest();
             let tables = state.snapshots.tables(&snapshot);

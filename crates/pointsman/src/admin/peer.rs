@@ -19,7 +19,8 @@ pub fn render(peer: &PeerState) -> String {
 }
 
 fn of_server(server: &Server) -> String {
-    let proxies = server.proxies();
+    // Those of other controllers are in the metrics of these.
+    let proxies = server.own_proxies();
     let count = |holds: &dyn Fn(&ProxyStatus) -> bool| {
         proxies.iter().filter(|proxy| holds(proxy)).count() as f64
     };
@@ -47,6 +48,13 @@ fn of_server(server: &Server) -> String {
         "pointsman_xds_rejected_resources",
         "Resources that connected proxies can't use, counted once per proxy.",
         rejected.sum::<usize>() as f64,
+    );
+    let controllers = server.controllers();
+    let controllers = controllers.iter().filter(|other| other.is_connected);
+    gauge(
+        "pointsman_xds_controllers",
+        "Other controllers of the cluster whose proxies this one knows.",
+        controllers.count() as f64,
     );
     gauge(
         "pointsman_xds_pending_routes",
@@ -91,10 +99,31 @@ pub fn readiness(peer: &PeerState) -> &'static str {
     }
 }
 
-/// `/proxies`: the connected proxies.
+/// Returns the reason why this controller can't tell what is in effect on the proxies of all controllers.
+pub fn incomplete(peer: &PeerState) -> Option<String> {
+    match peer {
+        PeerState::Proxies(server) => server.exchange_error().map(|error| error + "\n"),
+        _ => None,
+    }
+}
+
+/// `/proxies`: the proxies that are connected to this controller and to others of the same cluster.
 pub fn proxies(server: &Server) -> Value {
     let proxies = server.proxies();
-    json!({ "proxies": proxies.iter().map(proxy).collect::<Vec<Value>>() })
+    let controllers = server.controllers().into_iter().map(|controller| {
+        json!({
+            "name": controller.name,
+            "software": controller.software,
+            "proxies": controller.proxies,
+            "connected": controller.is_connected,
+        })
+    });
+    json!({
+        "controller": **server.name(),
+        "incomplete": server.exchange_error(),
+        "controllers": controllers.collect::<Vec<Value>>(),
+        "proxies": proxies.iter().map(proxy).collect::<Vec<Value>>(),
+    })
 }
 
 fn proxy(proxy: &ProxyStatus) -> Value {
@@ -102,6 +131,7 @@ fn proxy(proxy: &ProxyStatus) -> Value {
     let rejected = rejected.map(|(name, why)| json!({ "resource": name, "message": why }));
     json!({
         "name": proxy.name,
+        "controller": proxy.controller,
         "identities": proxy.identities,
         "address": proxy.address.to_string(),
         "software": proxy.software,

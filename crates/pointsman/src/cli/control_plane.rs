@@ -143,6 +143,14 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "NAME", env = "POD_NAME", value_parser = name)]
     pub instance: Option<String>,
 
+    /// IP address of this replica at which the others reach it, on the port of --xds [default: none, so that they don't know its proxies]
+    #[arg(long, value_name = "IP", env = "POD_IP")]
+    pub advertise_address: Option<IpAddr>,
+
+    /// File with this replica's own ServiceAccount token for the audience `pointsman`, by which replicas know each other; reloaded when it changes
+    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
+    pub token: Option<PathBuf>,
+
     /// Image of the proxies that are started for Gateways [default: none are started]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "tls_cert"])]
     pub proxy_image: Option<String>,

@@ -1,6 +1,8 @@
-//! Authorization of proxies by ServiceAccount: each Gateway has its own account, whose proxies receive only the configuration of this Gateway.
+//! Authorization by ServiceAccount. Each Gateway has its own account, whose proxies receive only the configuration of this Gateway. Other controllers have the
+//! account of this one.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pointsman_control::{Snapshot, Snapshots};
@@ -8,7 +10,8 @@ use pointsman_kube::gateways::object_name;
 use pointsman_kube::identity::tokens::{Account, Reviewer, TokenError};
 use pointsman_resources::{Name, Resource};
 use pointsman_wire::server::{
-    Authorize, Grant, Peer, ProxyName, Recheck, Refusal, Selector, Subscription,
+    Authorize, AuthorizeController, Grant, Peer, Proof, ProxyName, Recheck, Refusal, Selector,
+    Subscription, Token, Verify,
 };
 use tokio::time::Instant;
 
@@ -23,21 +26,72 @@ pub fn authorize(reviewer: Arc<Reviewer>, snapshots: Arc<Snapshots>) -> Authoriz
 
 async fn decide(
     peer: &Peer,
-    reviewer: &Reviewer,
+    reviewer: &Arc<Reviewer>,
     gateways: Arc<Gateways>,
 ) -> Result<Grant, Refusal> {
     let token = peer.token.as_ref();
     let token =
         token.ok_or_else(|| Refusal::Unauthenticated("no token was presented".to_owned()))?;
-    let account = reviewer.verify(token.secret()).await;
-    let account = account.map_err(|error| match &error {
-        TokenError::Invalid(_) => Refusal::Unauthenticated(error.to_string()),
-        TokenError::Unavailable(_) => Refusal::Unavailable(error.to_string()),
-    })?;
-    grant(account, gateways)
+    let account = reviewer.verify(token.secret()).await.map_err(refusal)?;
+    let verify = verify_again(reviewer, token);
+    grant(account, verify, gateways)
 }
 
-fn grant(account: Account, gateways: Arc<Gateways>) -> Result<Grant, Refusal> {
+fn refusal(error: TokenError) -> Refusal {
+    match &error {
+        TokenError::Invalid(_) => Refusal::Unauthenticated(error.to_string()),
+        TokenError::Unavailable(_) => Refusal::Unavailable(error.to_string()),
+    }
+}
+
+/// Verifies a token again while a stream is open.
+fn verify_again(reviewer: &Arc<Reviewer>, token: &Token) -> Verify {
+    let (reviewer, token) = (reviewer.clone(), token.clone());
+    Arc::new(move || {
+        let (reviewer, token) = (reviewer.clone(), token.clone());
+        Box::pin(async move {
+            let account = reviewer.verify_again(token.secret()).await;
+            account.map(drop).map_err(refusal)
+        })
+    })
+}
+
+/// Accepts controllers that present a token of this controller's own account, which `own` contains.
+pub fn authorize_controller(reviewer: Arc<Reviewer>, own: Option<PathBuf>) -> AuthorizeController {
+    Arc::new(move |peer| {
+        let (reviewer, own) = (reviewer.clone(), own.clone());
+        Box::pin(async move { decide_controller(&peer, &reviewer, own.as_deref()).await })
+    })
+}
+
+async fn decide_controller(
+    peer: &Peer,
+    reviewer: &Arc<Reviewer>,
+    own: Option<&Path>,
+) -> Result<Proof, Refusal> {
+    let unavailable = |why: String| Refusal::Unavailable(why);
+    let own = own.ok_or_else(|| unavailable("this controller has no token".to_owned()))?;
+    let text = std::fs::read_to_string(own);
+    let text = text.map_err(|error| unavailable(format!("{}: {error}", own.display())))?;
+    let own = reviewer.verify(text.trim()).await;
+    let own = own.map_err(|error| unavailable(format!("this controller's own token: {error}")))?;
+    let token = peer.token.as_ref();
+    let token = token.ok_or_else(|| Refusal::Unauthenticated("it presents no token".to_owned()))?;
+    let account = reviewer.verify(token.secret()).await.map_err(refusal)?;
+    if (&account.namespace, &account.name) != (&own.namespace, &own.name) {
+        let Account {
+            namespace, name, ..
+        } = account;
+        let why = format!("ServiceAccount {namespace}/{name} is not that of the controller");
+        return Err(Refusal::Forbidden(why));
+    }
+    Ok(Proof {
+        expires: Some(Instant::from_std(account.expires)),
+        verify: Some(verify_again(reviewer, token)),
+    })
+}
+
+fn grant(account: Account, verify: Verify, gateways: Arc<Gateways>) -> Result<Grant, Refusal> {
     let Account {
         namespace,
         name,
@@ -52,7 +106,10 @@ fn grant(account: Account, gateways: Arc<Gateways>) -> Result<Grant, Refusal> {
             Some(pod) => ProxyName::Proven(format!("{namespace}/{pod}")),
             None => ProxyName::Within(format!("{namespace}/{name}")),
         },
-        expires: Some(Instant::from_std(expires)),
+        proof: Proof {
+            expires: Some(Instant::from_std(expires)),
+            verify: Some(verify),
+        },
         recheck: Recheck::new(move || gateways.permitted(&key)),
     })
 }
@@ -165,24 +222,33 @@ mod tests {
         }
     }
 
+    fn never_revoked() -> Verify {
+        Arc::new(|| Box::pin(std::future::ready(Ok(()))))
+    }
+
     #[test]
     fn an_account_may_have_its_own_gateway_and_no_other() {
         let Cluster { gateways, .. } = cluster();
         let own = grant(
             account("shop", "edge-pointsman", Some("edge-1")),
+            never_revoked(),
             gateways.clone(),
         );
         let own = own.expect("its Gateway exists");
         assert_eq!(own.subscription.names(), ["gateway/shop/edge"]);
         assert_eq!(own.name, ProxyName::Proven("shop/edge-1".to_owned()));
-        assert!(own.expires.is_some());
+        assert!(own.proof.expires.is_some());
         for (namespace, name) in [
             ("shop", "default"),
             ("shop", "foreign-elsewhere"),
             ("infra", "edge-pointsman"),
             ("shop", "edge"),
         ] {
-            let refused = grant(account(namespace, name, None), gateways.clone());
+            let refused = grant(
+                account(namespace, name, None),
+                never_revoked(),
+                gateways.clone(),
+            );
             assert!(
                 matches!(refused, Err(Refusal::Forbidden(_))),
                 "{namespace}/{name}"
@@ -196,9 +262,17 @@ mod tests {
             mut reconciler,
             gateways,
         } = cluster();
-        let own = grant(account("shop", "edge-pointsman", None), gateways.clone());
+        let own = grant(
+            account("shop", "edge-pointsman", None),
+            never_revoked(),
+            gateways.clone(),
+        );
         let own = own.expect("its Gateway exists");
-        let other = grant(account("other", "edge-pointsman", None), gateways);
+        let other = grant(
+            account("other", "edge-pointsman", None),
+            never_revoked(),
+            gateways,
+        );
         let other = other.expect("its Gateway exists");
         assert_eq!(own.recheck.permitted(), Ok(own.subscription));
         let deleted = ObjectKey::new(Kind::Gateway, "shop", "edge");

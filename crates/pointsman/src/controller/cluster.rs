@@ -2,6 +2,7 @@
 //! It starts in several steps, each of which waits for the one before: the API server responds; every kind has been listed; the first configuration is applied;
 //! the serving certificate exists. Then proxies are accepted, and the process is ready. A follower does the same as the leader, but writes nothing.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,11 @@ use pointsman_kube::identity::authority::{
 use pointsman_kube::identity::own;
 use pointsman_kube::identity::tokens::Reviewer;
 use pointsman_kube::{Cluster, LeaseName, Settings};
-use pointsman_wire::tls::{IssuedCertificate, ServerTls};
+use pointsman_wire::client::TokenFile;
+use pointsman_wire::server::{self, FollowOptions, Leader};
+use pointsman_wire::tls::{ClientTls, IssuedCertificate, ServerTls};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use super::{Acceptor, ControlPlane, accounts, by_certificate, instance};
 use crate::cli::{Controller, EndpointAddresses, XDS_PORT};
@@ -47,16 +51,26 @@ pub fn run(arguments: &Controller) -> Result<ExitCode> {
     let connection = connect(flags.kubeconfig.as_deref(), flags.context.as_deref());
     let connection = runtime.block_on(connection)?;
     let mutual = arguments.tls.files().map(ServerTls::new).transpose()?;
-    let settings = settings(arguments, &connection, mutual.is_none());
+    let mut settings = settings(arguments, &connection, mutual.is_none());
     let (inbox, snapshots): (Arc<Inbox>, Arc<Snapshots>) = Default::default();
+    let reviewer = Arc::new(Reviewer::new(connection.client.clone()));
     let authorize = match &mutual {
         Some(_) => by_certificate(arguments)?,
-        None => {
-            let reviewer = Reviewer::new(connection.client.clone());
-            accounts::authorize(Arc::new(reviewer), snapshots.clone())
-        }
+        None => accounts::authorize(reviewer.clone(), snapshots.clone()),
     };
-    let plane = ControlPlane::new(arguments, authorize, true, inbox.clone(), snapshots)?;
+    let replicas = accounts::authorize_controller(reviewer, flags.token.clone());
+    let replicas = Some((settings.instance.clone(), replicas));
+    let plane = ControlPlane::new(
+        arguments,
+        authorize,
+        true,
+        inbox.clone(),
+        snapshots,
+        replicas,
+    )?;
+    let port = plane.listener.local_addr()?.port();
+    let address = flags.advertise_address;
+    settings.address = address.map(|ip| SocketAddr::new(ip, port));
     let (reloads, closing) = (inbox.clone(), inbox.clone());
     let reload = move || {
         // Nothing is reloaded once the inbox is closed.
@@ -80,6 +94,9 @@ pub fn run(arguments: &Controller) -> Result<ExitCode> {
         reconciler = reconciler.with_status_sink(sink);
     }
     if apply_first(&mut reconciler, &inbox, &cluster) {
+        plane
+            .runtime
+            .spawn(follow(arguments, &plane, &cluster, &settings)?);
         let acceptor = plane.acceptor()?;
         match (mutual, cluster.authority()) {
             (None, Some(authority)) => {
@@ -105,6 +122,7 @@ fn settings(arguments: &Controller, connection: &Connection, has_authority: bool
             namespace: namespace.clone(),
             name: flags.lease.clone(),
         }),
+        address: None,
         instance: flags.instance.clone().unwrap_or_else(instance).into(),
         owner: own::account(namespace),
         authority: has_authority.then(|| AuthoritySettings {
@@ -182,6 +200,51 @@ fn apply_first(reconciler: &mut Reconciler, inbox: &Inbox, cluster: &Cluster) ->
             return true;
         }
     }
+}
+
+/// Exchanges what proxies report with the other replicas.
+fn follow(
+    arguments: &Controller,
+    plane: &ControlPlane,
+    cluster: &Cluster,
+    settings: &Settings,
+) -> Result<impl Future<Output = ()> + use<>> {
+    let flags = &arguments.cluster;
+    let namespace = settings.lease.as_ref().map(|lease| &*lease.namespace);
+    let host = format!("{}.{}.svc", flags.service, namespace.unwrap_or_default());
+    let url = format!("https://{host}:{XDS_PORT}").parse();
+    let files = arguments.tls.files();
+    let files = files.map(|files| ClientTls::new(files).map(Arc::new));
+    let files = files.transpose()?;
+    let bundle = cluster
+        .authority()
+        .map(|authority| authority.bundle.clone());
+    let tls = move || {
+        let issued = || ClientTls::trusting(&bundle.as_ref()?.borrow()).ok();
+        files.clone().or_else(|| issued().map(Arc::new))
+    };
+    let options = FollowOptions {
+        url: url.map_err(anyhow::Error::msg)?,
+        tls: Box::new(tls),
+        token: flags.token.clone().map(TokenFile::new),
+    };
+    let (leaders, leader) = watch::channel(None);
+    let (server, mut holder) = (plane.server.clone(), cluster.leader());
+    let translate = async move {
+        loop {
+            let newest = holder.borrow_and_update().clone();
+            leaders.send_replace(newest.map(|holder| Leader {
+                name: holder.identity,
+                address: holder.address,
+            }));
+            if holder.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    Ok(async move {
+        tokio::join!(translate, server::follow(server, options, leader));
+    })
 }
 
 /// Accepts proxies as soon as there is a certificate, and renews it.

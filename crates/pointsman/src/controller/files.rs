@@ -25,6 +25,7 @@ pub fn run(arguments: &Controller) -> Result<ExitCode> {
         tls.is_some(),
         inbox.clone(),
         Arc::default(),
+        None,
     )?;
     let (reloader, closing) = (source.reloader(), inbox.clone());
     serving::handle_signals(move || reloader.reload(), move || closing.close())?;

@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pointsman_binding::{OwnServer, OwnServers};
-use pointsman_control::{Inbox, Permissions, Reconciler, Snapshots};
-use pointsman_wire::server::{self, Authorization, Authorize, Server, Subscription};
+use pointsman_control::{Inbox, Permissions, Reconciler, Snapshots, clock};
+use pointsman_wire::server::{
+    self, Authorization, Authorize, AuthorizeController, Server, Subscription,
+};
 use pointsman_wire::tls::ServerTls;
 use tokio::runtime::Runtime;
 
@@ -32,6 +34,9 @@ const THREADS: usize = 2;
 
 /// Time for streams to end when the controller shuts down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Interval between looks at the streams that are to end.
+const SHUTDOWN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs `controller`.
 pub fn run(arguments: &Controller) -> Result<ExitCode> {
@@ -64,6 +69,7 @@ impl ControlPlane {
         has_tls: bool,
         inbox: Arc<Inbox>,
         snapshots: Arc<Snapshots>,
+        controllers: Option<(Arc<str>, AuthorizeController)>,
     ) -> Result<Self> {
         let admin = serving::bind_admin(&arguments.admin)?;
         let (admin_address, mut own) = (admin.admin_address(), admin.own());
@@ -78,6 +84,10 @@ impl ControlPlane {
         };
         serving::add_own(&mut own, OwnServer::ControlPlane, listener.local_addr()?);
         let server = Server::new(instance(), authorize, notify).with_own_servers(own.clone());
+        let server = match controllers {
+            Some((name, authorize)) => server.with_controllers(name, authorize),
+            None => server,
+        };
         let server = Arc::new(server);
         let peer = PeerState::Proxies(server.clone());
         let state = Arc::new(AdminState::of_controller(snapshots.clone(), peer));
@@ -121,6 +131,11 @@ impl ControlPlane {
     fn shut_down(self) {
         self.state.set_ready(false);
         self.server.shut_down();
+        // Other controllers are told, so that they do not wait for this one.
+        let end = clock::instant() + SHUTDOWN_TIMEOUT;
+        while self.server.open_links() > 0 && clock::instant() < end {
+            std::thread::sleep(SHUTDOWN_INTERVAL);
+        }
         self.runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     }
 }

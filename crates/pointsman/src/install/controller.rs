@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use pointsman_kube::identity::tokens::AUDIENCE;
 use serde_json::{Value, json};
 
 use super::{NAME, labels, metadata};
@@ -11,6 +12,10 @@ use crate::cli::Install;
 const XDS_PORT: u16 = 15010;
 /// Port of probes and metrics.
 const PROBES_PORT: u16 = 15021;
+/// Folder of the token by which replicas know each other.
+const TOKEN_FOLDER: &str = "/var/run/secrets/pointsman";
+/// Lifetime of the token in seconds. The kubelet replaces it before it expires.
+const TOKEN_LIFETIME: u32 = 3600;
 /// User and group of the image.
 const USER: u32 = 65532;
 
@@ -68,6 +73,9 @@ fn deployment(arguments: &Install) -> Value {
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
                     "containers": [container(arguments)],
+                    "volumes": [{"name": "token", "projected": {"sources": [
+                        {"serviceAccountToken": {"audience": AUDIENCE, "expirationSeconds": TOKEN_LIFETIME, "path": "token"}},
+                    ]}}],
                     "topologySpreadConstraints": [
                         spread("kubernetes.io/hostname"),
                         spread("topology.kubernetes.io/zone"),
@@ -98,12 +106,14 @@ fn container(arguments: &Install) -> Value {
         "env": [
             field("POD_NAME", "metadata.name"),
             field("POD_NAMESPACE", "metadata.namespace"),
+            field("POD_IP", "status.podIP"),
             {"name": "RUST_LOG", "value": arguments.log_level},
         ],
         "ports": [
             {"name": "xds", "containerPort": XDS_PORT},
             {"name": "probes", "containerPort": PROBES_PORT},
         ],
+        "volumeMounts": [{"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": true}],
         "livenessProbe": probe("/healthz", 10),
         "readinessProbe": probe("/readyz", 5),
         "resources": {
@@ -125,6 +135,7 @@ fn command_line(arguments: &Install) -> Vec<String> {
         format!("--controller-name={}", arguments.controller_name),
         format!("--xds={}", listen(XDS_PORT)),
         format!("--probes={}", listen(PROBES_PORT)),
+        format!("--token={TOKEN_FOLDER}/token"),
         format!("--proxy-image={}", arguments.image),
         format!(
             "--proxy-image-pull-policy={}",

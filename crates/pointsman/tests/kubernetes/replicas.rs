@@ -70,6 +70,40 @@ fn a_follower_serves_proxies_and_takes_over_within_seconds() {
     );
 }
 
+// "True when EVERY connected proxy that serves it runs this generation"
+#[test]
+#[ignore = "needs a cluster"]
+fn proof_of_effect_covers_the_proxies_of_all_replicas() {
+    let lab = Lab::new("exchange");
+    lab.gateway("edge", 80);
+    lab.service("hello", backend("hello"));
+    lab.route("hello", "edge", "hello.example");
+    let mut first = lab.replica("first");
+    eventually("it leads", || leads(&first).then_some(()));
+    let second = lab.replica("second");
+    // The proxy knows the follower only.
+    let token = lab.token(&lab.account("edge"), "pointsman");
+    let _proxy = lab.proxy("proxy", "edge", &token, &[&second]);
+    let in_effect = || {
+        let route = lab.get("httproute", "hello");
+        let own = parent(&route, &lab.controller_name)?;
+        (condition(own, "pointsman.io/InEffect")? == ("True", "InEffect")).then_some(())
+    };
+    eventually("the leader writes that it is in effect", in_effect);
+    for controller in [&first, &second] {
+        let (_, page) = controller.page("/proxies").expect("an answer");
+        assert!(page.contains("\"controller\":\"second\""), "{page}");
+        let target = format!("/conditions?kind=HTTPRoute&namespace={}", lab.namespace);
+        let (status, page) = controller.page(&target).expect("an answer");
+        assert_eq!(status, 200);
+        assert!(page.contains("pointsman.io/InEffect"), "{page}");
+    }
+    // The new leader has a proxy of its own, and nothing to wait for.
+    first.stop();
+    eventually("the follower takes over", || leads(&second).then_some(()));
+    in_effect().expect("nothing has changed");
+}
+
 // "Several installations coexist: controller name, class name"
 #[test]
 #[ignore = "needs a cluster"]

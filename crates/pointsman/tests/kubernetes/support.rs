@@ -167,6 +167,16 @@ impl Lab {
         self.start_controller(instance, "127.0.0.1", &["--gateway-class", &self.namespace])
     }
 
+    /// Starts a controller that exchanges reports of proxies with its replicas, and waits until it is ready.
+    pub fn replica(&self, instance: &str) -> Process {
+        self.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: controller}}");
+        let token = self.token("controller", "pointsman");
+        let token = token.to_str().expect("UTF-8");
+        let class = ["--gateway-class", &self.namespace];
+        let own = ["--advertise-address", "127.0.0.1", "--token", token];
+        self.start_controller(instance, "127.0.0.1", &[&class[..], &own].concat())
+    }
+
     /// Starts a controller of all GatewayClasses with the controller name, and waits until it is ready.
     pub fn controller_without_class(&self, instance: &str) -> Process {
         self.start_controller(instance, "127.0.0.1", &[])

@@ -26,9 +26,11 @@ use crate::server::Subscription;
 use crate::tls::ClientTls;
 
 pub use cache::{Cache, CacheError};
+pub(crate) use connection::connect;
 pub use connection::{ControlPlaneConnectError, ControlPlaneUrl};
 pub use queue::ReportQueue;
 pub use replica::Replica;
+pub(crate) use token::Credential;
 pub use token::TokenFile;
 
 /// Shortest and longest time between two attempts to connect.

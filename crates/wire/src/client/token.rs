@@ -19,7 +19,7 @@ pub struct TokenFile(PathBuf);
 
 /// The value of the header `authorization`.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Credential(AsciiMetadataValue);
+pub(crate) struct Credential(AsciiMetadataValue);
 
 impl TokenFile {
     /// Creates a reader of a file.
@@ -28,7 +28,7 @@ impl TokenFile {
     }
 
     /// Reads the token.
-    pub(super) fn read(&self) -> Result<Credential, ControlPlaneConnectError> {
+    pub(crate) fn read(&self) -> Result<Credential, ControlPlaneConnectError> {
         let failed = |error| ControlPlaneConnectError::Token(self.0.clone(), error);
         let invalid = |why: &str| failed(io::Error::new(io::ErrorKind::InvalidData, why));
         let text = fs::read_to_string(&self.0).map_err(failed)?;
@@ -44,7 +44,7 @@ impl TokenFile {
     }
 
     /// Waits until the file has another token than the one in use.
-    pub(super) async fn replaced(&self, used: &Credential) {
+    pub(crate) async fn replaced(&self, used: &Credential) {
         loop {
             tokio::time::sleep(INTERVAL).await;
             // If the file can't be read now, the token in use may still be valid.
@@ -57,7 +57,7 @@ impl TokenFile {
 
 impl Credential {
     /// Adds the token to a request.
-    pub(super) fn attach<T>(credential: Option<&Credential>, request: &mut Request<T>) {
+    pub(crate) fn attach<T>(credential: Option<&Credential>, request: &mut Request<T>) {
         if let Some(Credential(value)) = credential {
             let metadata = request.metadata_mut();
             metadata.insert("authorization", value.clone());

@@ -2,6 +2,9 @@
 //!
 //! A Gateway may be served by several proxies on several machines. Its addresses are those of all of them. An address or a port is reported as unusable only if
 //! no proxy can use it; a failure of only some proxies is listed as a problem of these proxies.
+//!
+//! Reports of proxies of other controllers count as those of the own ones do. A proxy that has moved from one controller to another has reports at both for a while: those of
+//! an open stream count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -42,10 +45,13 @@ enum Stage {
     Applied,
 }
 
-/// Reports of all proxies, by the proxies' names.
+/// The controller that a proxy is connected to; `None` for this one.
+pub type Origin = Option<Arc<str>>;
+
+/// Reports of all proxies, by the proxies' names and the controllers that received them.
 #[derive(Debug, Default)]
 pub struct Aggregate {
-    proxies: BTreeMap<String, Reports>,
+    proxies: BTreeMap<String, BTreeMap<Origin, Reports>>,
     streams: u64,
     gateways: BTreeSet<Name>,
     needs: BTreeSet<BackendId>,
@@ -57,6 +63,10 @@ pub struct Aggregate {
 impl Aggregate {
     /// Starts a stream of a proxy's reports. They replace those of an earlier stream.
     pub fn start(&mut self, proxy: &str, own: OwnServers) -> u64 {
+        self.start_at(None, proxy, own)
+    }
+
+    fn start_at(&mut self, origin: Origin, proxy: &str, own: OwnServers) -> u64 {
         self.streams += 1;
         let stream = self.streams;
         let new = Reports {
@@ -64,15 +74,22 @@ impl Aggregate {
             own,
             ..Reports::default()
         };
-        if let Some(old) = self.proxies.insert(proxy.to_owned(), new) {
+        let reports = self.proxies.entry(proxy.to_owned()).or_default();
+        if let Some(old) = reports.insert(origin, new) {
             self.touch(&old);
         }
+        self.touch_others(proxy);
         stream
     }
 
     /// Applies reports.
     pub fn apply(&mut self, proxy: &str, stream: u64, changes: Vec<Change>) {
+        self.apply_at(&None, proxy, stream, changes);
+    }
+
+    fn apply_at(&mut self, origin: &Origin, proxy: &str, stream: u64, changes: Vec<Change>) {
         let reports = self.proxies.get_mut(proxy);
+        let reports = reports.and_then(|reports| reports.get_mut(origin));
         let Some(reports) = reports.filter(|reports| reports.stream == stream) else {
             return;
         };
@@ -107,16 +124,113 @@ impl Aggregate {
 
     /// Ends a stream.
     pub fn end(&mut self, proxy: &str, stream: u64, now: Instant) {
-        let reports = self.proxies.get_mut(proxy);
-        if let Some(reports) = reports.filter(|reports| reports.stream == stream) {
-            reports.disconnected = Some(now);
+        let is_current = |reports: &Reports| reports.stream == stream;
+        if self.own(proxy).is_some_and(is_current) {
+            self.lose(&None, proxy, now);
         }
+    }
+
+    /// Records that the stream of a proxy's reports has ended. They expire unless a new one starts.
+    fn lose(&mut self, origin: &Origin, proxy: &str, now: Instant) {
+        let Some(reports) = self.proxies.get_mut(proxy) else {
+            return;
+        };
+        if let Some(lost) = reports.get_mut(origin) {
+            lost.disconnected.get_or_insert(now);
+        }
+        self.touch_others(proxy);
+    }
+
+    /// Replaces the reports of a proxy of another controller.
+    pub fn replace(
+        &mut self,
+        controller: &Arc<str>,
+        proxy: &str,
+        own: OwnServers,
+        (changes, is_lost): (Vec<Change>, bool),
+        now: Instant,
+    ) {
+        let origin = Some(controller.clone());
+        let stream = self.start_at(origin.clone(), proxy, own);
+        self.apply_at(&origin, proxy, stream, changes);
+        if is_lost {
+            self.lose(&origin, proxy, now);
+        }
+    }
+
+    /// Removes the reports of a proxy of another controller.
+    pub fn expire(&mut self, controller: &Arc<str>, proxy: &str) {
+        self.remove(proxy, &Some(controller.clone()));
+    }
+
+    /// Records that the proxies of another controller have disconnected.
+    pub fn lose_all(&mut self, controller: &Arc<str>, now: Instant) {
+        let origin = Some(controller.clone());
+        let proxies = self.proxies.iter();
+        let proxies = proxies.filter(|(_, reports)| reports.contains_key(&origin));
+        let proxies: Vec<String> = proxies.map(|(proxy, _)| proxy.clone()).collect();
+        for proxy in proxies {
+            self.lose(&origin, &proxy, now);
+        }
+    }
+
+    fn remove(&mut self, proxy: &str, origin: &Origin) {
+        let Some(reports) = self.proxies.get_mut(proxy) else {
+            return;
+        };
+        let removed = reports.remove(origin);
+        if reports.is_empty() {
+            self.proxies.remove(proxy);
+        }
+        if let Some(removed) = removed {
+            self.touch(&removed);
+        }
+        self.touch_others(proxy);
+    }
+
+    /// Reports of a proxy that this controller has received.
+    fn own(&self, proxy: &str) -> Option<&Reports> {
+        self.proxies.get(proxy)?.get(&None)
+    }
+
+    /// Names of the proxies that have reported, and the controllers that have received their reports.
+    pub fn origins(&self) -> impl Iterator<Item = (Origin, String)> {
+        let proxies = self.proxies.iter();
+        proxies.flat_map(|(proxy, reports)| {
+            let origins = reports.keys();
+            origins.map(|origin| (origin.clone(), proxy.clone()))
+        })
+    }
+
+    /// Everything that a proxy has reported to a controller, and whether the stream of its reports has ended.
+    pub fn reports_of(
+        &self,
+        origin: &Origin,
+        proxy: &str,
+    ) -> Option<(Vec<Change>, &OwnServers, bool)> {
+        let reports = self.proxies.get(proxy)?.get(origin)?;
+        let gateways = reports.gateways.iter();
+        let gateways =
+            gateways.map(|(gateway, seen)| Change::Observe(gateway.clone(), Some(seen.clone())));
+        let needs = reports.needs.iter();
+        let needs = needs.map(|id| Change::Need(id.clone(), true));
+        let refused = reports.refused.iter();
+        let refused =
+            refused.map(|(name, all)| Change::RefusedResolution(name.clone(), all.clone()));
+        let changes = gateways.chain(needs).chain(refused).collect();
+        Some((changes, &reports.own, reports.disconnected.is_some()))
+    }
+
+    /// The reports of each proxy that count.
+    fn counted(&self) -> impl Iterator<Item = (&str, &Reports)> {
+        let proxies = self.proxies.iter();
+        proxies.filter_map(|(proxy, reports)| Some((proxy.as_str(), counted(reports)?)))
     }
 
     /// Servers of the proxies themselves.
     pub fn own_servers(&self) -> OwnServers {
         let mut own = OwnServers::default();
-        for reports in self.proxies.values() {
+        for (_, reports) in self.counted() {
             own.extend(&reports.own);
         }
         own
@@ -124,9 +238,8 @@ impl Aggregate {
 
     /// Returns whether there are reports of disconnected proxies that are still valid.
     pub fn has_lost(&self) -> bool {
-        self.proxies
-            .values()
-            .any(|reports| reports.disconnected.is_some())
+        let mut all = self.proxies.values().flat_map(BTreeMap::values);
+        all.any(|reports| reports.disconnected.is_some())
     }
 
     fn touch(&mut self, reports: &Reports) {
@@ -135,22 +248,32 @@ impl Aggregate {
         self.refused.extend(reports.refused.keys().cloned());
     }
 
+    /// Has the reports of a proxy to several controllers taken again: others of them may count now.
+    fn touch_others(&mut self, proxy: &str) {
+        let reports = self.proxies.get(proxy).filter(|reports| reports.len() > 1);
+        for reports in reports.into_iter().flat_map(BTreeMap::values) {
+            self.gateways.extend(reports.gateways.keys().cloned());
+            self.needs.extend(reports.needs.iter().cloned());
+            self.refused.extend(reports.refused.keys().cloned());
+        }
+    }
+
     /// Records that the taken reports are in effect.
     pub fn record_applied(&mut self) {
-        let taken = self.proxies.values_mut();
+        let taken = self.proxies.values_mut().flat_map(BTreeMap::values_mut);
         let taken = taken.filter(|reports| reports.stage == Stage::Taken);
         taken.for_each(|reports| reports.stage = Stage::Applied);
     }
 
     /// Returns whether all reports of a proxy are in effect.
     pub fn is_applied(&self, proxy: &str) -> bool {
-        let reports = self.proxies.get(proxy);
+        let reports = self.proxies.get(proxy).and_then(counted);
         reports.is_some_and(|reports| reports.stage == Stage::Applied)
     }
 
     /// Returns human-readable failures that one proxy has reported.
     pub fn problems(&self, proxy: &str) -> Vec<String> {
-        let Some(reports) = self.proxies.get(proxy) else {
+        let Some(reports) = self.proxies.get(proxy).and_then(counted) else {
             return Vec::new();
         };
         let mut problems = Vec::new();
@@ -165,39 +288,42 @@ impl Aggregate {
         problems
     }
 
+    /// Removes reports that have expired. Returns the names of those among their proxies whose reports this controller had received.
+    pub fn remove_expired(&mut self, now: Instant) -> Vec<String> {
+        let is_over =
+            |reports: &Reports| reports.disconnected.is_some_and(|lost| now >= lost + GRACE);
+        let mut over: Vec<(String, Origin)> = Vec::new();
+        for (proxy, reports) in &self.proxies {
+            let reports = reports.iter().filter(|(_, reports)| is_over(reports));
+            over.extend(reports.map(|(origin, _)| (proxy.clone(), origin.clone())));
+        }
+        for (proxy, origin) in &over {
+            self.remove(proxy, origin);
+        }
+        let own = over.into_iter().filter(|(_, origin)| origin.is_none());
+        own.map(|(proxy, _)| proxy).collect()
+    }
+
     /// Takes the changes since the last call.
-    pub fn take(&mut self, now: Instant) -> Vec<Change> {
-        let is_over = |reports: &Reports| {
-            reports
-                .disconnected
-                .is_some_and(|disconnected| now >= disconnected + GRACE)
-        };
-        let proxies = std::mem::take(&mut self.proxies);
-        let (over, rest) = proxies
-            .into_iter()
-            .partition(|(_, reports)| is_over(reports));
-        self.proxies = rest;
-        let over: BTreeMap<String, Reports> = over;
-        over.values().for_each(|reports| self.touch(reports));
-        for reports in self.proxies.values_mut() {
+    pub fn take(&mut self) -> Vec<Change> {
+        for reports in self.proxies.values_mut().flat_map(BTreeMap::values_mut) {
             if reports.stage == Stage::Received {
                 reports.stage = Stage::Taken;
             }
         }
         let mut changes = Vec::new();
         for gateway in std::mem::take(&mut self.gateways) {
-            let reports = self.proxies.iter();
+            let reports = self.counted();
             let reports: Vec<(&str, &Observation)> = reports
-                .filter_map(|(proxy, reports)| Some((&**proxy, reports.gateways.get(&gateway)?)))
+                .filter_map(|(proxy, reports)| Some((proxy, reports.gateways.get(&gateway)?)))
                 .collect();
             let seen = join(&reports);
             changes.push(Change::Observe(gateway, seen));
         }
         for id in std::mem::take(&mut self.needs) {
             let needed = self
-                .proxies
-                .values()
-                .any(|reports| reports.needs.contains(&id));
+                .counted()
+                .any(|(_, reports)| reports.needs.contains(&id));
             let changed = match needed {
                 true => self.needed.insert(id.clone()),
                 false => self.needed.remove(&id),
@@ -207,7 +333,8 @@ impl Aggregate {
             }
         }
         for name in std::mem::take(&mut self.refused) {
-            let refused = self.proxies.values().filter_map(|r| r.refused.get(&name));
+            let refused = self.counted();
+            let refused = refused.filter_map(|(_, reports)| reports.refused.get(&name));
             let refused: BTreeSet<IpAddr> = refused.flatten().copied().collect();
             changes.push(Change::RefusedResolution(
                 name,
@@ -216,6 +343,14 @@ impl Aggregate {
         }
         changes
     }
+}
+
+/// The reports of a proxy that count: those of an open stream, preferably one to this controller.
+fn counted(reports: &BTreeMap<Origin, Reports>) -> Option<&Reports> {
+    let open = reports
+        .values()
+        .find(|reports| reports.disconnected.is_none());
+    open.or_else(|| reports.values().next())
 }
 
 fn describe(id: &pointsman_binding::bound::FrontendId) -> String {
@@ -312,6 +447,12 @@ mod tests {
         })
     }
 
+    /// Takes the changes after a time.
+    fn take(aggregate: &mut Aggregate, later: std::time::Duration) -> Vec<Change> {
+        aggregate.remove_expired(Instant::now() + later);
+        aggregate.take()
+    }
+
     fn report(aggregate: &mut Aggregate, proxy: &str, seen: Observation) -> u64 {
         let stream = aggregate.start(proxy, OwnServers::default());
         aggregate.apply(proxy, stream, vec![Change::Observe(gateway(), Some(seen))]);
@@ -322,11 +463,11 @@ mod tests {
     async fn a_port_is_unavailable_only_if_no_proxy_has_it() {
         let mut aggregate = Aggregate::default();
         report(&mut aggregate, "a", seen("192.0.2.1", Some("taken")));
-        let changes = aggregate.take(Instant::now());
+        let changes = aggregate.take();
         let one = observed(&changes).expect("an observation");
         assert_eq!(one.unbound[&listener()], "taken", "as in one process");
         report(&mut aggregate, "b", seen("192.0.2.2", None));
-        let changes = aggregate.take(Instant::now());
+        let changes = aggregate.take();
         let both = observed(&changes).expect("an observation");
         assert_eq!(both.addresses.len(), 2);
         assert!(both.unbound.is_empty());
@@ -337,7 +478,7 @@ mod tests {
         );
         assert_eq!(aggregate.problems("b").len(), 0);
         report(&mut aggregate, "b", seen("192.0.2.2", Some("no privilege")));
-        let changes = aggregate.take(Instant::now());
+        let changes = aggregate.take();
         let both = observed(&changes).expect("an observation");
         assert_eq!(both.unbound[&listener()], "a: taken; b: no privilege");
     }
@@ -346,16 +487,16 @@ mod tests {
     async fn reports_outlive_a_short_disconnection() {
         let mut aggregate = Aggregate::default();
         let stream = report(&mut aggregate, "a", seen("192.0.2.1", None));
-        aggregate.take(Instant::now());
+        aggregate.take();
         aggregate.end("a", stream, Instant::now());
-        assert!(aggregate.take(Instant::now() + GRACE / 2).is_empty());
+        assert!(take(&mut aggregate, GRACE / 2).is_empty());
         // The proxy has reconnected: the end of the old stream has no effect.
         let new = report(&mut aggregate, "a", seen("192.0.2.1", None));
         aggregate.end("a", stream, Instant::now());
         assert!(!aggregate.has_lost());
-        aggregate.take(Instant::now());
+        aggregate.take();
         aggregate.end("a", new, Instant::now());
-        let changes = aggregate.take(Instant::now() + GRACE);
+        let changes = take(&mut aggregate, GRACE);
         assert_eq!(changes.len(), 1);
         assert!(observed(&changes).is_none(), "nothing is known any more");
     }
@@ -371,7 +512,7 @@ mod tests {
             for ((proxy, stream), needed) in streams.iter().zip(needed) {
                 aggregate.apply(proxy, *stream, vec![Change::Need(id.clone(), needed)]);
             }
-            aggregate.take(Instant::now()).len()
+            aggregate.take().len()
         };
         assert_eq!(needs([true, true]), 1);
         assert_eq!(needs([false, true]), 0);

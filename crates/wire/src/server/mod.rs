@@ -8,10 +8,12 @@
 //! - `service` accepts streams, each of which `session` runs; `codec` sets the size of their buffers; `proxies` holds information about connected proxies.
 //! - `listen` accepts connections. `peer` determines the identity and the permissions of a proxy; `authorization` reads permissions from a file.
 //! - `aggregate` merges the reports of several proxies.
+//! - `controllers` exchanges all of this with other controllers of the same cluster.
 
 mod aggregate;
 mod authorization;
 mod codec;
+mod controllers;
 mod encoded;
 mod listen;
 mod peer;
@@ -24,11 +26,17 @@ mod slots;
 mod store;
 
 pub use authorization::{Authorization, AuthorizationError};
+pub use controllers::ControllerStatus;
+pub use controllers::follow::{FollowOptions, Leader, follow};
 pub use encoded::{Encoded, encode_all};
 pub use listen::{accept, bind};
 pub use peer::{
-    Authorize, Decision, Grant, Peer, ProxyName, Recheck, Refusal, Token, authorize_by_certificate,
+    Authorize, AuthorizeController, ControllerDecision, Decision, Grant, Peer, Proof, ProxyName,
+    Recheck, Refusal, Token, Verification, Verify, authorize_by_certificate,
 };
 pub use selector::{Selector, Subscription};
 pub use service::{ProxyStatus, Server};
 pub use store::{EFFECT_BUCKETS, EffectChanges, EffectHistogram, Scan};
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -60,10 +61,73 @@ pub struct Grant {
     pub identities: Vec<String>,
     /// Name under which its state and its reports are kept.
     pub name: ProxyName,
-    /// Time at which the credential expires. The stream ends then, and the proxy has to present a new one.
-    pub expires: Option<Instant>,
+    /// Validity of its credential.
+    pub proof: Proof,
     /// Evaluates the permission again while the stream is open.
     pub recheck: Recheck,
+}
+
+/// Validity of a credential. Streams end with it.
+#[derive(Clone, Default)]
+pub struct Proof {
+    /// Time at which the credential expires. The peer has to present another one then.
+    pub expires: Option<Instant>,
+    /// Verifies the credential again while the stream is open; it may have been revoked.
+    pub verify: Option<Verify>,
+}
+
+/// Verifies a credential. It may take a request to another server, so it is called about once a minute for each stream.
+pub type Verify = Arc<dyn Fn() -> Verification + Send + Sync>;
+
+/// Result of a [`Verify`].
+pub type Verification = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>;
+
+/// Longest time between two verifications. The shortest is three quarters of it, so that those of many streams spread.
+const VERIFY_INTERVAL: Duration = Duration::from_secs(60);
+
+impl Proof {
+    /// Waits until the credential has expired or was revoked. While it can't be verified, it stays valid.
+    pub(super) async fn ended(&self) -> Status {
+        let expired = async {
+            match self.expires {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let revoked = async {
+            let Some(verify) = &self.verify else {
+                return std::future::pending().await;
+            };
+            loop {
+                tokio::time::sleep(jittered(VERIFY_INTERVAL)).await;
+                match verify().await {
+                    Ok(()) | Err(Refusal::Unavailable(_)) => {}
+                    Err(refusal) => return refusal,
+                }
+            }
+        };
+        tokio::select! {
+            () = expired => {
+                Status::unauthenticated("the token has expired: connect again with a new one")
+            }
+            refusal = revoked => refusal.into(),
+        }
+    }
+}
+
+/// Returns a random time between three quarters of `time` and `time`.
+fn jittered(time: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let random = RandomState::new().hash_one(0u8) % 1024;
+    time * 3 / 4 + time * random as u32 / 4096
+}
+
+impl fmt::Debug for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proof")
+            .field("expires", &self.expires)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Evaluates the permission of a proven identity again. It is called every few seconds for each stream and therefore must not make requests to other servers.
@@ -139,6 +203,12 @@ impl From<Refusal> for Status {
 /// A pending decision about a proxy, which may require a request to another server.
 pub type Decision = Pin<Box<dyn Future<Output = Result<Grant, Refusal>> + Send>>;
 
+/// Decides whether a peer is another controller of the same cluster.
+pub type AuthorizeController = Arc<dyn Fn(Peer) -> ControllerDecision + Send + Sync>;
+
+/// A decision on a controller that may take a request to another server.
+pub type ControllerDecision = Pin<Box<dyn Future<Output = Result<Proof, Refusal>> + Send>>;
+
 /// Decides what a proxy may subscribe to.
 pub type Authorize = Arc<dyn Fn(Peer) -> Decision + Send + Sync>;
 
@@ -153,7 +223,7 @@ pub fn authorize_by_certificate(
             subscription: allowed(&peer),
             identities: peer.identities.as_deref().unwrap_or_default().to_vec(),
             name: ProxyName::Claimed,
-            expires: None,
+            proof: Proof::default(),
             recheck: Recheck::new(move || Ok(allowed(&peer))),
         };
         Box::pin(std::future::ready(Ok(grant)))
@@ -180,6 +250,35 @@ mod tests {
             assert_eq!(token(bad), None, "{bad}");
         }
         assert_eq!(Token::of(&HeaderMap::new()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_credential_that_is_revoked_ends_and_one_that_cannot_be_verified_does_not() {
+        let (answers, current) = tokio::sync::watch::channel(Ok(()));
+        let verify: Verify = Arc::new(move || {
+            let answer = current.borrow().clone();
+            Box::pin(std::future::ready(answer))
+        });
+        let proof = Proof {
+            expires: None,
+            verify: Some(verify),
+        };
+        let mut ended = std::pin::pin!(proof.ended());
+        let minutes = |count: u32| VERIFY_INTERVAL * count;
+        let waited = tokio::time::timeout(minutes(3), &mut ended).await;
+        assert!(waited.is_err(), "it is valid");
+        answers
+            .send(Err(Refusal::Unavailable("no answer".to_owned())))
+            .expect("it is read");
+        let waited = tokio::time::timeout(minutes(3), &mut ended).await;
+        assert!(waited.is_err(), "nothing is known");
+        answers
+            .send(Err(Refusal::Unauthenticated("deleted".to_owned())))
+            .expect("it is read");
+        let status = tokio::time::timeout(minutes(1), ended).await;
+        let status = status.expect("within a minute");
+        assert_eq!(status.code(), tonic::Code::Unauthenticated);
+        assert_eq!(status.message(), "deleted");
     }
 
     #[test]

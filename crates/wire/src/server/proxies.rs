@@ -30,6 +30,8 @@ pub struct Connected {
 #[derive(Debug, Default)]
 pub struct Proxies {
     connected: HashMap<ProxyId, Connected>,
+    /// Number of connections and disconnections.
+    events: u64,
     /// Positions of recent changes and their times.
     changes: VecDeque<(u64, Instant)>,
 }
@@ -55,9 +57,15 @@ impl Proxies {
         &self.connected
     }
 
+    /// Number of connections and disconnections.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
     /// Adds a proxy.
     pub fn insert(&mut self, id: ProxyId, proxy: Connected) {
         self.connected.insert(id, proxy);
+        self.events += 1;
     }
 
     /// A proxy.
@@ -68,5 +76,6 @@ impl Proxies {
     /// Removes a proxy.
     pub fn remove(&mut self, id: ProxyId) {
         self.connected.remove(&id);
+        self.events += 1;
     }
 }

@@ -1,8 +1,8 @@
 //! The gRPC service: the streams of proxies, and their status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,15 +17,16 @@ use tonic::{Response, Status, Streaming};
 
 use super::aggregate::Aggregate;
 use super::codec::StreamCodec;
+use super::controllers::{Controllers, RemoteProxy, exchange, link};
 use super::encoded::Encoded;
-use super::peer::{Authorize, Grant, Peer, Refusal, Token};
+use super::peer::{Authorize, AuthorizeController, Grant, Peer, Proof, Refusal, Token};
 use super::proxies::{Connected, Proxies};
 use super::selector::{Root, Subscription};
 use super::session::{self, EncodedResponse};
 use super::store::{EffectChanges, EffectHistogram, ProxyId, Scan, Store};
 use crate::own_servers;
-use crate::proto::{ProxyReport, ReportSummary};
-use crate::transport::{self, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
+use crate::proto::{ControllerReport, ProxyReport, ReportSummary};
+use crate::transport::{self, DELTA_PATH, EXCHANGE_PATH, MAX_MESSAGE, REPORT_PATH};
 use crate::xds::discovery::DeltaDiscoveryRequest;
 
 /// Changed effects that are taken together, not counting those of the last chunk.
@@ -37,12 +38,20 @@ const MAX_EFFECTS: usize = 5_000;
 pub struct Server {
     /// Random name that distinguishes this process from others and from its previous runs.
     instance: String,
+    /// Name among the controllers of one cluster.
+    name: Arc<str>,
     state: Mutex<ServerState>,
     reports: Mutex<Aggregate>,
     /// Position of the last change.
     changed: watch::Sender<u64>,
     is_closed: watch::Sender<bool>,
     authorize: Authorize,
+    /// Decides which peers are controllers; `None` if there are no others.
+    authorize_controller: Option<AuthorizeController>,
+    /// Number of changes that are to be sent to other controllers.
+    pub(super) exchange: watch::Sender<u64>,
+    /// Reason why this process does not know the proxies of all controllers.
+    exchange_error: Mutex<Option<String>>,
     /// Servers of this process.
     own: OwnServers,
     refusals: AtomicU64,
@@ -57,6 +66,7 @@ pub struct Server {
 pub(super) struct ServerState {
     pub store: Store,
     pub proxies: Proxies,
+    pub controllers: Controllers,
 }
 
 type MessageStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
@@ -69,12 +79,16 @@ impl Server {
         notify: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         Server {
+            name: instance.as_str().into(),
             instance,
             state: Mutex::default(),
             reports: Mutex::default(),
             changed: watch::channel(0).0,
             is_closed: watch::channel(false).0,
             authorize,
+            authorize_controller: None,
+            exchange: watch::channel(0).0,
+            exchange_error: Mutex::default(),
             own: OwnServers::default(),
             refusals: AtomicU64::new(0),
             rejected_credentials: AtomicU64::new(0),
@@ -91,7 +105,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reports(&self) -> MutexGuard<'_, Aggregate> {
+    pub(super) fn reports(&self) -> MutexGuard<'_, Aggregate> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,7 +170,8 @@ impl Server {
 
     /// Returns the reports of proxies since the last call.
     pub fn take_reports(&self) -> Vec<Change> {
-        self.reports().take(Instant::now())
+        self.expire_reports();
+        self.reports().take()
     }
 
     /// Servers of the proxies themselves. No route may use them as endpoints.
@@ -174,6 +189,30 @@ impl Server {
         &self.own
     }
 
+    /// Sets the name of this controller among those of one cluster, and which peers are others of them.
+    pub fn with_controllers(mut self, name: Arc<str>, authorize: AuthorizeController) -> Self {
+        self.name = name;
+        self.authorize_controller = Some(authorize);
+        self
+    }
+
+    /// Name of this controller.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Returns the reason why this controller does not know the proxies of all controllers.
+    pub fn exchange_error(&self) -> Option<String> {
+        let error = self.exchange_error.lock();
+        error.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the result of [`exchange_error`](Self::exchange_error).
+    pub fn set_exchange_error(&self, error: Option<String>) {
+        let current = self.exchange_error.lock();
+        *current.unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
     /// Returns the effects of routes that have changed since the last call. `unix` is the time in seconds since the Unix epoch.
     ///
     /// Routes are examined in chunks, between which the lock is released for the streams of proxies. If very many have changed, such as when the first proxy connects, some
@@ -183,15 +222,19 @@ impl Server {
         let mut cursor = None;
         loop {
             let mut state = self.state();
-            let ServerState { store, proxies } = &mut *state;
-            let context = (&*proxies, Instant::now(), unix);
-            store.examine(scan, &mut cursor, context, &mut found);
+            let ServerState { store, proxies, .. } = &mut *state;
+            let now = Instant::now();
+            store.examine(scan, &mut cursor, (proxies, now, unix), &mut found);
+            if exchange::record_changed_routes(&mut state) {
+                drop(state);
+                self.wake_links();
+            }
             if cursor.is_none() {
                 return found;
             }
             // The rest is still due, and is taken next time.
             if found.changes.len() >= MAX_EFFECTS {
-                found.next = Some(context.1);
+                found.next = Some(now);
                 return found;
             }
         }
@@ -214,20 +257,32 @@ impl Server {
 
     /// Returns whether there are reports of disconnected proxies, which expire after a while.
     pub fn has_expiring_reports(&self) -> bool {
-        self.reports().has_lost()
+        self.reports().has_lost() || self.state().controllers.has_lost()
     }
 
-    /// Connected proxies, by name.
-    pub fn proxies(&self) -> Vec<ProxyStatus> {
+    /// Proxies that are connected to this controller.
+    pub fn own_proxies(&self) -> Vec<ProxyStatus> {
         let now = Instant::now();
-        let mut all: Vec<ProxyStatus> = {
+        let state = self.state();
+        let connected = state.proxies.connected().iter();
+        connected
+            .map(|(id, proxy)| ProxyStatus::new(&self.name, &state, *id, proxy, now))
+            .collect()
+    }
+
+    /// Proxies that are connected to any controller, by name.
+    pub fn proxies(&self) -> Vec<ProxyStatus> {
+        let mut all = self.own_proxies();
+        {
+            let own: HashSet<&str> = all.iter().map(|proxy| &*proxy.name).collect();
             let state = self.state();
-            let ServerState { store, proxies } = &*state;
-            let connected = proxies.connected().iter();
-            connected
-                .map(|(id, proxy)| ProxyStatus::new(proxies, store, *id, proxy, now))
-                .collect()
-        };
+            let others = state.controllers.proxies().map(|(_, proxy)| proxy);
+            // A proxy that has moved here may still be connected there, as far as the other controller knows.
+            let others = others.filter(|proxy| !own.contains(&*proxy.status.name));
+            let others: Vec<ProxyStatus> = others.map(RemoteProxy::current).collect();
+            drop(state);
+            all.extend(others);
+        }
         let reports = self.reports();
         for proxy in &mut all {
             proxy.problems.extend(reports.problems(&proxy.name));
@@ -270,6 +325,13 @@ impl Server {
                 grpc.client_streaming(ReportService { server: self, peer }, request)
                     .await
             }
+            EXCHANGE_PATH if self.authorize_controller.is_some() => {
+                let codec = StreamCodec::<ControllerReport, ControllerReport>::default();
+                let mut grpc = tonic::server::Grpc::new(codec)
+                    .apply_max_message_size_config(Some(MAX_MESSAGE), None);
+                grpc.streaming(ExchangeService { server: self, peer }, request)
+                    .await
+            }
             _ => Status::unimplemented("no such method").into_http(),
         }
     }
@@ -277,6 +339,26 @@ impl Server {
     /// Returns the subscription that a peer is permitted.
     pub(super) async fn authorize(&self, peer: Peer) -> Result<Grant, Refusal> {
         (self.authorize)(peer).await
+    }
+
+    /// Verifies that a peer is another controller.
+    async fn authorize_controller(&self, peer: Peer) -> Result<Proof, Refusal> {
+        let address = peer.address;
+        let Some(authorize) = &self.authorize_controller else {
+            return Err(Refusal::Forbidden(
+                "this controller has no replicas".to_owned(),
+            ));
+        };
+        let proof = authorize(peer).await;
+        if let Err(refusal) = &proof {
+            match refusal {
+                Refusal::Unauthenticated(_) => self.count_rejected_credential(),
+                Refusal::Forbidden(_) => self.count_refusal(),
+                Refusal::Unavailable(_) => {}
+            }
+            tracing::warn!("{address} is refused as a controller: {refusal}");
+        }
+        proof
     }
 
     async fn receive_reports(
@@ -300,6 +382,7 @@ impl Server {
         let own = own_servers::on_machine(&own, address.ip());
         let stream = self.reports().start(&proxy, own);
         let mut next = Some(first);
+        let mut proof_ended = pin!(grant.proof.ended());
         let result = loop {
             if let Some(report) = next.take() {
                 let mut changes = crate::reports::decode_report(report);
@@ -309,6 +392,7 @@ impl Server {
                     Err(_) => changes.clear(),
                 }
                 self.reports().apply(&proxy, stream, changes);
+                self.mark_reports(std::slice::from_ref(&proxy));
                 self.notify();
             }
             tokio::select! {
@@ -317,10 +401,11 @@ impl Server {
                     Ok(None) => break Ok(()),
                     Err(status) => break Err(status),
                 },
-                status = session::expiry(grant.expires) => break Err(status),
+                status = &mut proof_ended => break Err(status),
             }
         };
         self.reports().end(&proxy, stream, Instant::now());
+        self.mark_reports(std::slice::from_ref(&proxy));
         self.notify();
         result
     }
@@ -346,6 +431,8 @@ fn is_allowed(allowed: &Subscription, change: &Change) -> bool {
 /// Status of a connected proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyStatus {
+    /// Name of the controller that it is connected to.
+    pub controller: String,
     /// Name of the proxy.
     pub name: String,
     /// Names proven by its certificate or token; empty without either.
@@ -377,12 +464,14 @@ pub struct ProxyStatus {
 }
 
 impl ProxyStatus {
-    fn new(proxies: &Proxies, store: &Store, id: ProxyId, proxy: &Connected, now: Instant) -> Self {
+    fn new(name: &str, state: &ServerState, id: ProxyId, proxy: &Connected, now: Instant) -> Self {
+        let ServerState { store, proxies, .. } = state;
         let progress = store.progress(id).unwrap_or_default();
         let is_current = progress.acknowledged >= Some(progress.target);
         let lagging = (!is_current).then(|| proxies.change_after(progress.acknowledged));
         let since = lagging.map(|change| change.unwrap_or(proxy.connected).max(proxy.connected));
         ProxyStatus {
+            controller: name.to_owned(),
             name: proxy.name.clone(),
             identities: proxy.identities.clone(),
             address: proxy.address,
@@ -443,6 +532,38 @@ impl tonic::server::ClientStreamingService<ProxyReport> for ReportService {
         Box::pin(async move {
             server.receive_reports(peer, reports.into_inner()).await?;
             Ok(Response::new(ReportSummary {}))
+        })
+    }
+}
+
+struct ExchangeService {
+    server: Arc<Server>,
+    peer: Peer,
+}
+
+impl tonic::server::StreamingService<ControllerReport> for ExchangeService {
+    type Response = ControllerReport;
+    type ResponseStream = MessageStream<ControllerReport>;
+    type Future = BoxFuture<Response<Self::ResponseStream>>;
+
+    fn call(&mut self, reports: tonic::Request<Streaming<ControllerReport>>) -> Self::Future {
+        let (server, peer) = (self.server.clone(), self.peer.clone());
+        Box::pin(async move {
+            let proof = server.authorize_controller(peer).await?;
+            let (responses, stream) = mpsc::channel(1);
+            tokio::spawn(async move {
+                let reports = reports.into_inner();
+                let ended = tokio::select! {
+                    result = link::run(&server, true, reports, &responses, Ok) => result,
+                    status = proof.ended() => Err(status),
+                };
+                if let Err(status) = ended {
+                    // The other controller may have gone.
+                    let _ = responses.send(Err(status)).await;
+                }
+            });
+            let stream: Self::ResponseStream = Box::pin(ReceiverStream::new(stream));
+            Ok(Response::new(stream))
         })
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Status, Streaming};
 
-use super::peer::{Peer, Recheck, Refusal};
+use super::peer::{Peer, Proof, Recheck, Refusal};
 use super::proxies::Connected;
 use super::selector::Subscription;
 use super::service::{Server, ServerState};
@@ -128,8 +128,6 @@ struct Session<'s> {
     responses: &'s Responses,
     nonce: u64,
     unacknowledged: VecDeque<Unacknowledged>,
-    /// Time at which the proxy's credential expires.
-    expires: Option<Instant>,
 }
 
 impl Drop for Session<'_> {
@@ -138,6 +136,7 @@ impl Drop for Session<'_> {
         state.store.disconnect(self.id, Instant::now());
         state.proxies.remove(self.id);
         drop(state);
+        self.server.wake_links();
         self.server.notify();
     }
 }
@@ -151,8 +150,9 @@ pub async fn run(
 ) -> Result<(), Status> {
     let late = |_| Status::deadline_exceeded("the first requests were not received in time");
     let start = Session::start(server, peer, &mut requests, responses);
-    let (mut session, permission) = timeout(START_TIMEOUT, start).await.map_err(late)??;
+    let (mut session, permission, proof) = timeout(START_TIMEOUT, start).await.map_err(late)??;
     let mut permission_changed = pin!(permission.changed());
+    let mut proof_ended = pin!(proof.ended());
     let (mut changed, mut closing) = (server.changes(), server.closing());
     loop {
         session.send_changes().await?;
@@ -165,7 +165,7 @@ pub async fn run(
                 None => return Ok(()),
             },
             Ok(()) = changed.changed() => None,
-            status = expiry(session.expires) => return Err(status),
+            status = &mut proof_ended => return Err(session.revoke(status)),
             status = &mut permission_changed => Some(status),
             _ = closing.wait_for(|is_closed| *is_closed) => {
                 return Err(Status::unavailable("the control plane is shutting down"));
@@ -179,22 +179,13 @@ pub async fn run(
     }
 }
 
-/// Waits until a credential expires; forever if it does not.
-pub(super) async fn expiry(at: Option<Instant>) -> Status {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-    Status::unauthenticated("the token has expired: connect again with a new one")
-}
-
 impl<'s> Session<'s> {
     async fn start(
         server: &'s Server,
         peer: Peer,
         requests: &mut Streaming<DeltaDiscoveryRequest>,
         responses: &'s Responses,
-    ) -> Result<(Self, Permission), Status> {
+    ) -> Result<(Self, Permission, Proof), Status> {
         let first = requests.message().await?;
         let first = first.ok_or_else(|| Status::invalid_argument("a request is missing"))?;
         if first.type_url != SNAPSHOT_URL {
@@ -268,6 +259,7 @@ impl<'s> Session<'s> {
             (id, resume)
         };
         // Effects are examined again if the proxy does not acknowledge in time.
+        server.wake_links();
         server.notify();
         let mut session = Session {
             server,
@@ -276,12 +268,11 @@ impl<'s> Session<'s> {
             responses,
             nonce: 0,
             unacknowledged: VecDeque::new(),
-            expires: grant.expires,
         };
         if let Resume::Compare(buckets) = resume {
             session.compare(buckets, requests).await?;
         }
-        Ok((session, permission))
+        Ok((session, permission, grant.proof))
     }
 
     /// Logs that the stream ends because the proxy's permission has changed.
@@ -442,7 +433,7 @@ impl<'s> Session<'s> {
         let rejected = rejections(&request);
         let now = Instant::now();
         let mut state = self.server.state();
-        let ServerState { store, proxies } = &mut *state;
+        let ServerState { store, proxies, .. } = &mut *state;
         let mut is_news = store.acknowledge(self.id, commit, now);
         if let Some(proxy) = proxies.get_mut(self.id)
             && proxy.rejected != rejected

@@ -586,7 +586,7 @@ impl Store {
 }
 
 mod effects;
-pub use effects::{EFFECT_BUCKETS, EffectChanges, EffectHistogram, OwnerId, Scan};
+pub use effects::{EFFECT_BUCKETS, EffectChanges, EffectHistogram, OwnerId, RemoteEffect, Scan};
 
 #[cfg(test)]
 mod tests;

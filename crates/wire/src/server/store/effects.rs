@@ -4,6 +4,8 @@
 //! the lowest acknowledgement among its followers: if that is not below the route's position, no proxy of that log lags. Only routes whose effect may have
 //! changed are examined, and proxies are looked up only to name those that lag. `examine` decides which effect is reported. A change that is acknowledged
 //! within a grace period is never reported as lagging, and short disconnections are not reported.
+//!
+//! `remote` has the effects on the proxies of other controllers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -67,6 +69,10 @@ struct Owner {
     changed: u64,
     /// Position of the last removal of any of them.
     removed: u64,
+    /// Hash of its parts, and the effect on the proxies of this controller, as of the last examination.
+    version: u64,
+    local: Option<Arc<RouteEffect>>,
+    /// Effect on the proxies of all controllers.
     reported: Option<Arc<RouteEffect>>,
 }
 
@@ -128,6 +134,9 @@ pub(super) struct Effects {
     arriving: BTreeSet<(Instant, ProxyId)>,
     started: Option<Instant>,
     histogram: EffectHistogram,
+    /// Routes whose version or local effect has changed.
+    changed: Vec<ObjectKey>,
+    remote: RemoteEffects,
 }
 
 impl Effects {
@@ -148,6 +157,8 @@ impl Effects {
             slots: Vec::new(),
             changed: 0,
             removed: 0,
+            version: 0,
+            local: None,
             reported: None,
         };
         let id = self.free.pop().unwrap_or(self.owners.len() as OwnerId);
@@ -169,6 +180,7 @@ impl Effects {
             self.pending.remove(&id);
             self.new.remove(&id);
             self.free.push(id);
+            self.changed.push(owner.key.clone());
             if owner.reported.is_some() {
                 self.gone.push(owner.key);
             }
@@ -372,5 +384,9 @@ impl Store {
 }
 
 mod examine;
+mod remote;
+pub use remote::RemoteEffect;
+use remote::{LocalState, RemoteEffects};
+
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pointsman_binding::status::effect::{MAX_NAMED, join};
 use pointsman_binding::{Effect, OutdatedProxies, RouteEffect};
@@ -9,8 +10,8 @@ use pointsman_resources::ObjectKey;
 use tokio::time::Instant;
 
 use super::{
-    CHUNK, EffectChanges, GRACE, Owner, OwnerId, Pending, RECONNECT_GRACE, START_GRACE, Scan,
-    UPDATE_INTERVAL,
+    CHUNK, EffectChanges, GRACE, LocalState, Owner, OwnerId, Pending, RECONNECT_GRACE, START_GRACE,
+    Scan, UPDATE_INTERVAL,
 };
 use crate::id::ResourceId;
 use crate::resource::ResourceType;
@@ -25,6 +26,16 @@ struct PartState {
     outdated: OutdatedProxies,
     /// Time of the last acknowledgement.
     advanced: Option<Instant>,
+}
+
+/// Effect of a route on the proxies of this controller.
+struct LocalEffect {
+    /// `None` if the route is attached to nothing.
+    effect: Option<Arc<RouteEffect>>,
+    /// It changes only with the configuration or with proxies.
+    is_final: bool,
+    /// Time from a change until it was in effect everywhere, if it is now.
+    in_effect_after: Option<Duration>,
 }
 
 /// Lookups that are shared by routes that are examined together.
@@ -59,6 +70,12 @@ struct ProxyRejection {
 impl Examination<'_> {
     fn has_rejections(&self) -> bool {
         !self.rejections.is_empty() || !self.unnamed.is_empty()
+    }
+
+    /// Time since which a route is pending, in seconds since the Unix epoch.
+    fn since(&self, pending: &Pending) -> i64 {
+        let age = self.now.saturating_duration_since(pending.since);
+        self.unix - i64::try_from(age.as_secs()).unwrap_or(0)
     }
 }
 
@@ -151,6 +168,55 @@ impl Store {
         };
         let mut pending = *pending;
         let now = examination.now;
+        let local = self.examine_local(owner, &mut pending, examination, found);
+        let version = self.version_of(owner);
+        let overdue = (now >= pending.since + GRACE).then(|| examination.since(&pending));
+        let (reported, agrees) = self.effects.remote.merge(&LocalState {
+            key: &owner.key,
+            version,
+            effect: local.effect.as_ref(),
+            overdue,
+        });
+        if !agrees && overdue.is_none() {
+            found.wake_at(pending.since + GRACE);
+        }
+        match local.is_final && agrees {
+            true => drop(self.effects.pending.remove(&id)),
+            false => drop(self.effects.pending.insert(id, pending)),
+        }
+        if let Some(time) = local.in_effect_after {
+            self.effects.histogram.record(time);
+        }
+        let Some(owner) = self.effects.owner_mut(id) else {
+            return;
+        };
+        let is_news = owner.version != version || owner.local != local.effect;
+        owner.version = version;
+        owner.local = local.effect;
+        let changed = is_news.then(|| owner.key.clone());
+        if owner.reported != reported {
+            owner.reported.clone_from(&reported);
+            found.changes.push((owner.key.clone(), reported));
+        }
+        self.effects.changed.extend(changed);
+    }
+
+    /// Hash of the parts of a route. It does not depend on the process.
+    fn version_of(&self, owner: &Owner) -> u64 {
+        let parts = owner.slots.iter();
+        let hashes = parts.filter_map(|id| Some(self.slots[*id].fingerprint()?.hash()));
+        hashes.fold(0, u64::wrapping_add)
+    }
+
+    /// Determines the effect of a route on the proxies of this controller.
+    fn examine_local(
+        &self,
+        owner: &Owner,
+        pending: &mut Pending,
+        examination: &mut Examination<'_>,
+        found: &mut EffectChanges,
+    ) -> LocalEffect {
+        let now = examination.now;
         let unit = match owner.key.kind.is_mesh_route() {
             true => ResourceType::Rule,
             false => ResourceType::Attachment,
@@ -167,36 +233,37 @@ impl Store {
             .map(|slot| {
                 (
                     *slot,
-                    self.part_state(*slot, owner, &pending, wants_list, examination),
+                    self.part_state(*slot, owner, pending, wants_list, examination),
                 )
             })
             .collect();
         let is_known = |effect: &Effect| matches!(effect, Effect::Partial(_));
         let keeps_list = !wants_list
-            && owner
-                .reported
-                .as_deref()
-                .is_some_and(|reported| match reported {
-                    RouteEffect::Uniform(effect) => is_known(effect),
-                    RouteEffect::PerFrontend(all) => all.values().any(is_known),
-                })
+            && owner.local.as_deref().is_some_and(|local| match local {
+                RouteEffect::Uniform(effect) => is_known(effect),
+                RouteEffect::PerFrontend(all) => all.values().any(is_known),
+            })
             && states.iter().any(|(_, state)| state.is_lagging);
         if keeps_list {
             if let Some(next) = next_list {
                 found.wake_at(next);
             }
-            return;
+            return LocalEffect {
+                effect: owner.local.clone(),
+                is_final: false,
+                in_effect_after: None,
+            };
         }
         let effects: Vec<(SlotId, Effect)> = states
             .iter()
-            .map(|(slot, state)| (*slot, self.effect_of(state, owner, &pending, now)))
+            .map(|(slot, state)| (*slot, self.effect_of(state, owner, pending, now)))
             .collect();
         let mut is_final = true;
         for (_, effect) in &effects {
             let deadline = match effect {
                 Effect::InEffect | Effect::NoProxy => continue,
                 Effect::Pending => pending.since + GRACE,
-                Effect::Reconnecting => self.reconnect_deadline(&pending),
+                Effect::Reconnecting => self.reconnect_deadline(pending),
                 Effect::Partial(_) => {
                     pending.listed = Some(now);
                     now + UPDATE_INTERVAL
@@ -207,26 +274,19 @@ impl Store {
         }
         let advanced = states.iter().filter_map(|(_, state)| state.advanced).max();
         let in_effect = states.iter().all(|(_, state)| !state.is_lagging);
-        let reported = (!effects.is_empty()).then(|| self.joined(&owner.key, &effects));
+        let mut in_effect_after = None;
         if let (Some(changed), Some(advanced), true) = (pending.changed, advanced, in_effect) {
-            self.effects
-                .histogram
-                .record(advanced.saturating_duration_since(changed));
+            in_effect_after = Some(advanced.saturating_duration_since(changed));
             pending.changed = None;
         }
         if !states.iter().any(|(_, state)| state.has_proxy) {
             // A proxy that connects later receives it with its initial configuration.
             pending.changed = None;
         }
-        match is_final {
-            true => drop(self.effects.pending.remove(&id)),
-            false => drop(self.effects.pending.insert(id, pending)),
-        }
-        if let Some(owner) = self.effects.owner_mut(id)
-            && owner.reported != reported
-        {
-            owner.reported.clone_from(&reported);
-            found.changes.push((owner.key.clone(), reported));
+        LocalEffect {
+            effect: (!effects.is_empty()).then(|| self.joined(&owner.key, &effects)),
+            is_final,
+            in_effect_after,
         }
     }
 
@@ -257,13 +317,10 @@ impl Store {
             return Effect::InEffect;
         }
         // A proxy is expected if no effect was reported before, or if proxies were reported as reconnecting.
-        let is_expected = owner
-            .reported
-            .as_deref()
-            .is_none_or(|reported| match reported {
-                RouteEffect::Uniform(effect) => *effect == Effect::Reconnecting,
-                RouteEffect::PerFrontend(all) => all.values().any(|e| *e == Effect::Reconnecting),
-            });
+        let is_expected = owner.local.as_deref().is_none_or(|local| match local {
+            RouteEffect::Uniform(effect) => *effect == Effect::Reconnecting,
+            RouteEffect::PerFrontend(all) => all.values().any(|e| *e == Effect::Reconnecting),
+        });
         let was_disconnected = pending.disconnected.is_some();
         match (was_disconnected || is_expected) && now < self.reconnect_deadline(pending) {
             true => Effect::Reconnecting,
@@ -329,9 +386,7 @@ impl Store {
             state.is_lagging = true;
             if wants_list {
                 self.list_lagging(&mut state.outdated, log, needed, examination);
-                let age = examination.now.saturating_duration_since(pending.since);
-                let age = i64::try_from(age.as_secs()).unwrap_or(0);
-                state.outdated.since = Some(examination.unix - age);
+                state.outdated.since = Some(examination.since(pending));
             }
         }
         state

@@ -525,7 +525,11 @@ async fn very_many_effects_are_taken_a_part_at_a_time() {
     let Plane { store, proxies, .. } = plane;
     let authorize = authorize_by_certificate(|_| Subscription::Everything);
     let server = Server::new("test".to_owned(), authorize, || {});
-    *server.state() = ServerState { store, proxies };
+    *server.state() = ServerState {
+        store,
+        proxies,
+        ..ServerState::default()
+    };
     let mut taken = BTreeMap::new();
     loop {
         let found = server.take_effects(Scan::All, 1_000);

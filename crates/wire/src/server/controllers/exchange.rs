@@ -1,0 +1,401 @@
+//! What is sent to other controllers and received from them, between the streams and the state of the server.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pointsman_resources::ObjectKey;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::messages::{self, DecodedReports};
+use super::{ControllerStatus, Controllers, LinkId, RemoteProxy, Unsent};
+use crate::proto::{ControllerReport, ControllerStart};
+use crate::server::aggregate::Origin;
+use crate::server::service::{ProxyStatus, Server, ServerState};
+use crate::server::store::Store;
+
+/// Routes, and proxies, in one message.
+const BATCH: usize = 500;
+
+/// Proxies whose reports are in one message.
+const REPORTS: usize = 20;
+
+/// Version of this controller's software.
+const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
+
+/// The first message about this controller.
+pub fn own_start(server: &Server) -> ControllerReport {
+    ControllerReport {
+        controller: server.name().to_string(),
+        start: Some(start(SOFTWARE)),
+        ..ControllerReport::default()
+    }
+}
+
+fn start(software: &str) -> ControllerStart {
+    ControllerStart {
+        software: software.to_owned(),
+    }
+}
+
+/// Takes up to `count` of a set.
+fn take<T: Ord>(set: &mut BTreeSet<T>, count: usize) -> Vec<T> {
+    let taken = std::iter::from_fn(|| set.pop_first());
+    taken.take(count).collect()
+}
+
+impl Controllers {
+    /// Takes what is to be sent next on a stream: the message, and the proxies whose reports belong into it.
+    fn take_unsent(
+        &mut self,
+        link: LinkId,
+        store: &Store,
+        own: &Arc<str>,
+    ) -> Option<(Origin, ControllerReport, Vec<String>)> {
+        let link = self.links.get_mut(&link)?;
+        if let Some(name) = link.ended.pop_first() {
+            let report = ControllerReport {
+                controller: name.to_string(),
+                ended: true,
+                ..ControllerReport::default()
+            };
+            return Some((Some(name), report, Vec::new()));
+        }
+        for (origin, unsent) in &mut link.unsent {
+            let other = match origin {
+                None => None,
+                Some(name) => match self.others.get(name) {
+                    Some(other) => Some(other),
+                    None => continue,
+                },
+            };
+            let mut report = ControllerReport {
+                controller: origin.as_ref().unwrap_or(own).to_string(),
+                ..ControllerReport::default()
+            };
+            let mut is_news = false;
+            if let Some(other) = other.filter(|_| !unsent.has_started) {
+                report.start = Some(start(&other.software));
+                is_news = true;
+            }
+            unsent.has_started = true;
+            for name in take(&mut unsent.proxies, BATCH) {
+                match other.and_then(|other| other.proxies.get(&name)) {
+                    Some(proxy) => report
+                        .proxies
+                        .push(messages::encode_proxy(&proxy.current())),
+                    None => report.disconnected.push(name),
+                }
+            }
+            for key in take(&mut unsent.routes, BATCH) {
+                push_route(&mut report, &key, origin, store);
+            }
+            let reports = take(&mut unsent.reports, REPORTS);
+            let is_source_complete = other.is_none_or(|other| other.is_complete);
+            if is_source_complete && unsent.is_empty() && !unsent.is_complete {
+                unsent.is_complete = true;
+                report.complete = true;
+            }
+            is_news |= report.complete
+                || !reports.is_empty()
+                || !report.proxies.is_empty()
+                || !report.disconnected.is_empty()
+                || !report.routes.is_empty()
+                || !report.removed_routes.is_empty();
+            if is_news {
+                return Some((origin.clone(), report, reports));
+            }
+        }
+        None
+    }
+}
+
+impl Unsent {
+    fn is_empty(&self) -> bool {
+        self.proxies.is_empty() && self.reports.is_empty() && self.routes.is_empty()
+    }
+}
+
+impl RemoteProxy {
+    /// The status as of now.
+    pub fn current(&self) -> ProxyStatus {
+        let age = self.received.elapsed();
+        ProxyStatus {
+            connected: self.status.connected + age,
+            lag: self.status.lag.map(|lag| lag + age),
+            ..self.status.clone()
+        }
+    }
+}
+
+fn push_route(report: &mut ControllerReport, key: &ObjectKey, origin: &Origin, store: &Store) {
+    let route = match origin {
+        None => store.local_effect(key),
+        Some(name) => store.remote_effect(name, key).cloned(),
+    };
+    match route {
+        Some(route) => report.routes.push(messages::encode_route(key, &route)),
+        None => report.removed_routes.push(key.into()),
+    }
+}
+
+/// Exchange with other controllers.
+impl Server {
+    /// Opens a stream, on which everything is to be sent.
+    pub(super) fn open_link(&self, relays: bool) -> LinkId {
+        let id = {
+            let mut state = self.state();
+            let ServerState {
+                store, controllers, ..
+            } = &mut *state;
+            let id = controllers.open(relays);
+            let Controllers { others, links, .. } = controllers;
+            let unsent = links.get_mut(&id).into_iter();
+            for (origin, unsent) in unsent.flat_map(|link| &mut link.unsent) {
+                match origin {
+                    None => unsent.routes.extend(store.local_routes().cloned()),
+                    Some(name) => {
+                        unsent.routes.extend(store.remote_routes(name).cloned());
+                        let proxies = others.get(name).map(|other| other.proxies.keys().cloned());
+                        unsent.proxies.extend(proxies.into_iter().flatten());
+                    }
+                }
+            }
+            id
+        };
+        let reported: Vec<(Origin, String)> = self.reports().origins().collect();
+        let mut state = self.state();
+        if let Some(link) = state.controllers.links.get_mut(&id) {
+            for (origin, proxy) in reported {
+                if let Some(unsent) = link.unsent.get_mut(&origin) {
+                    unsent.reports.insert(proxy);
+                }
+            }
+        }
+        id
+    }
+
+    /// Closes a stream.
+    pub(super) fn close_link(&self, link: LinkId) {
+        let now = Instant::now();
+        let lost = {
+            let mut state = self.state();
+            let lost = state.controllers.close(link, now);
+            for name in &lost {
+                state.store.record_remote_current(name, false, now);
+            }
+            lost
+        };
+        for name in &lost {
+            self.reports().lose_all(name, now);
+        }
+        self.notify();
+    }
+
+    /// Takes the next message for a stream.
+    pub(super) fn next_report(&self, link: LinkId) -> Option<ControllerReport> {
+        let (origin, mut report, proxies) = {
+            let mut state = self.state();
+            let ServerState {
+                store, controllers, ..
+            } = &mut *state;
+            controllers.take_unsent(link, store, self.name())?
+        };
+        if !proxies.is_empty() {
+            let reports = self.reports();
+            for proxy in proxies {
+                match reports.reports_of(&origin, &proxy) {
+                    Some(known) => report.reports.push(messages::encode_reports(&proxy, known)),
+                    None => report.expired.push(proxy),
+                }
+            }
+        }
+        Some(report)
+    }
+
+    /// Applies a message of another controller.
+    pub(super) fn receive_report(
+        &self,
+        link: LinkId,
+        report: ControllerReport,
+    ) -> Result<(), Status> {
+        if report.controller.is_empty() {
+            return Err(Status::invalid_argument(
+                "a report has to name the controller",
+            ));
+        }
+        // The other side may not have noticed yet that an earlier stream of this controller has ended.
+        if report.controller == **self.name() {
+            return Ok(());
+        }
+        let name: Arc<str> = report.controller.as_str().into();
+        let now = Instant::now();
+        if report.ended {
+            if self.state().controllers.known_by(&name, link).is_some() {
+                self.end_controller(&name, now);
+            }
+            return Ok(());
+        }
+        if report.start.is_some() {
+            self.reports().lose_all(&name, now);
+        }
+        if self.record_state(&name, link, &report, now) {
+            self.record_reports(&name, report, now);
+            self.wake_links();
+            self.notify();
+        }
+        Ok(())
+    }
+
+    /// Records the proxies and routes of a message. Returns false if the controller has started to report on another stream.
+    fn record_state(
+        &self,
+        name: &Arc<str>,
+        link: LinkId,
+        report: &ControllerReport,
+        now: Instant,
+    ) -> bool {
+        let mut state = self.state();
+        let ServerState {
+            store, controllers, ..
+        } = &mut *state;
+        if let Some(start) = &report.start {
+            controllers.start(name, start.software.clone(), link);
+            store.start_remote(name, start.software == SOFTWARE, now);
+        }
+        let Some(other) = controllers.known_by(name, link) else {
+            return false;
+        };
+        let mut proxies = report.disconnected.clone();
+        for gone in &report.disconnected {
+            other.proxies.remove(gone);
+        }
+        for proxy in &report.proxies {
+            if let Ok(status) = messages::decode_proxy(proxy.clone(), name) {
+                proxies.push(status.name.clone());
+                let received = now;
+                let proxy = RemoteProxy { status, received };
+                other.proxies.insert(proxy.status.name.clone(), proxy);
+            }
+        }
+        other.is_complete |= report.complete;
+        let (is_complete, has_proxies) = (other.is_complete, !other.proxies.is_empty());
+        if is_complete || has_proxies {
+            store.record_remote_proxies(name, has_proxies, now);
+        }
+        // A route of a kind that only the other version knows is none of this one.
+        let routes = report.routes.iter();
+        let routes = routes.filter_map(|route| messages::decode_route(route.clone()).ok());
+        let routes = routes.map(|(key, effect)| (key, Some(effect)));
+        let removed = report.removed_routes.iter();
+        let removed = removed.filter_map(|key| Some((key.clone().try_into().ok()?, None)));
+        let routes: Vec<(ObjectKey, _)> = routes.chain(removed).collect();
+        controllers.for_links(Some(name), |unsent| {
+            unsent.proxies.extend(proxies.iter().cloned());
+            unsent
+                .routes
+                .extend(routes.iter().map(|(key, _)| key.clone()));
+        });
+        for (key, effect) in routes {
+            store.record_remote_effect(name, key, effect, now);
+        }
+        if report.complete {
+            store.record_remote_current(name, true, now);
+        }
+        true
+    }
+
+    /// Records what proxies of another controller have reported.
+    fn record_reports(&self, name: &Arc<str>, report: ControllerReport, now: Instant) {
+        let mut changed = report.expired;
+        {
+            let mut reports = self.reports();
+            for gone in &changed {
+                reports.expire(name, gone);
+            }
+            for stored in report.reports {
+                let Some(DecodedReports {
+                    proxy,
+                    own,
+                    changes,
+                    is_lost,
+                }) = messages::decode_reports(stored)
+                else {
+                    continue;
+                };
+                reports.replace(name, &proxy, own, (changes, is_lost), now);
+                changed.push(proxy);
+            }
+        }
+        let mut state = self.state();
+        state.controllers.for_links(Some(name), |unsent| {
+            unsent.reports.extend(changed.iter().cloned());
+        });
+    }
+
+    /// Forgets a controller.
+    fn end_controller(&self, name: &Arc<str>, now: Instant) {
+        {
+            let mut state = self.state();
+            if !state.controllers.end(name) {
+                return;
+            }
+            state.store.end_remote(name, now);
+        }
+        self.reports().lose_all(name, now);
+        self.wake_links();
+        self.notify();
+    }
+
+    /// Forgets controllers that have not connected again in time, and reports of disconnected proxies.
+    pub(in crate::server) fn expire_reports(&self) {
+        let now = Instant::now();
+        let overdue = self.state().controllers.overdue(now);
+        for name in overdue {
+            tracing::warn!("controller {name} has not connected again; its proxies do not count");
+            self.end_controller(&name, now);
+        }
+        let expired = self.reports().remove_expired(now);
+        self.mark_reports(&expired);
+    }
+
+    /// Records that the reports of proxies of this controller are to be sent.
+    pub(in crate::server) fn mark_reports(&self, proxies: &[String]) {
+        if proxies.is_empty() {
+            return;
+        }
+        self.state().controllers.for_links(None, |unsent| {
+            unsent.reports.extend(proxies.iter().cloned());
+        });
+        self.wake_links();
+    }
+
+    /// Other controllers whose proxies are known.
+    pub fn controllers(&self) -> Vec<ControllerStatus> {
+        self.state().controllers.statuses()
+    }
+
+    /// Number of open streams to other controllers.
+    pub fn open_links(&self) -> usize {
+        self.state().controllers.links.len()
+    }
+
+    pub(super) fn link_changes(&self) -> watch::Receiver<u64> {
+        self.exchange.subscribe()
+    }
+
+    /// Has what has changed sent to other controllers.
+    pub(in crate::server) fn wake_links(&self) {
+        self.exchange.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// Records which routes have changed, to be sent to other controllers. Returns whether there are any.
+pub(in crate::server) fn record_changed_routes(state: &mut ServerState) -> bool {
+    let changed = state.store.take_changed_routes();
+    state.controllers.for_links(None, |unsent| {
+        unsent.routes.extend(changed.iter().cloned());
+    });
+    !changed.is_empty()
+}

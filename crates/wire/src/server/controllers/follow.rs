@@ -1,0 +1,150 @@
+//! A controller's stream to the one that leads.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+use super::link;
+use crate::client::{ControlPlaneConnectError, ControlPlaneUrl, Credential, TokenFile, connect};
+use crate::proto::ControllerReport;
+use crate::server::service::Server;
+use crate::tls::ClientTls;
+use crate::transport::{EXCHANGE_PATH, MAX_MESSAGE};
+
+/// Shortest and longest time between attempts to connect.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// The controller that leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Address at which it serves proxies; `None` if it publishes none.
+    pub address: Option<SocketAddr>,
+}
+
+/// Settings of a controller's connection to the one that leads.
+pub struct FollowOptions {
+    /// URL by which proxies connect, whose host is in the certificates of all controllers.
+    pub url: ControlPlaneUrl,
+    /// Returns the trust in these certificates, for each connection.
+    pub tls: Box<dyn Fn() -> Option<Arc<ClientTls>> + Send + Sync>,
+    /// The controller's own token.
+    pub token: Option<TokenFile>,
+}
+
+/// Exchanges reports with the controller that leads, for ever.
+pub async fn follow(
+    server: Arc<Server>,
+    options: FollowOptions,
+    mut leader: watch::Receiver<Option<Leader>>,
+) {
+    let (mut logged, mut pause) = (String::new(), PAUSE.0);
+    loop {
+        let current = leader.borrow_and_update().clone();
+        let Some(current) = current else {
+            if leader.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        if current.name == *server.name() {
+            server.set_exchange_error(None);
+            if leader.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        let (own, leading) = (server.name().clone(), &current.name);
+        server.set_exchange_error(Some(format!(
+            "controller {own} is connecting to controller {leading}, which leads"
+        )));
+        let attempt = async {
+            let start = Instant::now();
+            let error = attempt(&server, &options, &current).await;
+            let Err(error) = error else { return };
+            pause = match start.elapsed() > PAUSE.1 {
+                true => PAUSE.0,
+                false => (pause * 2).min(PAUSE.1),
+            };
+            let error = format!(
+                "controller {own} does not know the proxies of controller {leading}, which leads: {error}"
+            );
+            if logged != error {
+                tracing::warn!("{error}");
+                logged.clone_from(&error);
+            }
+            server.set_exchange_error(Some(error));
+            tokio::time::sleep(pause).await;
+        };
+        tokio::select! {
+            () = attempt => {}
+            changed = leader.changed() => {
+                pause = PAUSE.0;
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// An exchange that has failed.
+#[derive(Debug, thiserror::Error)]
+enum FollowError {
+    #[error("it publishes no address in the Lease (--advertise-address sets it)")]
+    NoAddress,
+    #[error(transparent)]
+    Connect(#[from] ControlPlaneConnectError),
+    #[error("{}", .0.message())]
+    Status(#[from] Status),
+}
+
+async fn attempt(
+    server: &Server,
+    options: &FollowOptions,
+    leader: &Leader,
+) -> Result<(), FollowError> {
+    let address = leader.address.ok_or(FollowError::NoAddress)?;
+    let token = options.token.as_ref().map(TokenFile::read).transpose()?;
+    let tls = (options.tls)();
+    let connection = connect(&options.url, &[address], tls.as_deref()).await?;
+    let origin = http::Uri::from_static("http://control-plane");
+    let mut grpc = Grpc::with_origin(connection, origin).max_decoding_message_size(MAX_MESSAGE);
+    let (sender, stream) = mpsc::channel(1);
+    let mut request = Request::new(ReceiverStream::new(stream));
+    Credential::attach(token.as_ref(), &mut request);
+    let ready = grpc.ready().await;
+    ready.map_err(|error| Status::unavailable(format!("the connection is closed: {error}")))?;
+    let codec = ProstCodec::<ControllerReport, ControllerReport>::default();
+    let path = PathAndQuery::from_static(EXCHANGE_PATH);
+    let responses = grpc.streaming(request, path, codec).await?;
+    tracing::info!(
+        "exchanging reports of proxies with controller {}",
+        leader.name
+    );
+    let run = link::run(server, false, responses.into_inner(), &sender, |report| {
+        report
+    });
+    let replaced = async {
+        match (&options.token, &token) {
+            (Some(file), Some(token)) => file.replaced(token).await,
+            _ => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        result = run => {
+            result?;
+            Err(Status::unavailable("the stream was closed").into())
+        }
+        () = replaced => Ok(()),
+    }
+}

@@ -1,0 +1,136 @@
+//! One stream between two controllers, the same at both ends.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tonic::{Status, Streaming};
+
+use super::exchange::own_start;
+use super::{LinkId, messages};
+use crate::proto::{ConnectedProxy, ControllerReport};
+use crate::server::service::Server;
+
+/// Interval between looks at the progress of the own proxies. Proxies that connect or disconnect are reported at once.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time for the farewell to reach the other side before the stream ends.
+const FAREWELL_TIME: Duration = Duration::from_millis(200);
+
+/// An open stream. Closes it when dropped.
+struct Link<'s> {
+    server: &'s Server,
+    id: LinkId,
+}
+
+impl Drop for Link<'_> {
+    fn drop(&mut self) {
+        self.server.close_link(self.id);
+    }
+}
+
+/// Sends and receives until one side ends the stream. `relays` is true on the side that has accepted it.
+pub async fn run<T>(
+    server: &Server,
+    relays: bool,
+    mut incoming: Streaming<ControllerReport>,
+    outgoing: &mpsc::Sender<T>,
+    wrap: impl Fn(ControllerReport) -> T,
+) -> Result<(), Status> {
+    let link = Link {
+        server,
+        id: server.open_link(relays),
+    };
+    // At the same time: both sides may have so much to send that each has to read for the other to continue.
+    let receive = async {
+        while let Some(report) = incoming.message().await? {
+            let is_complete = report.complete;
+            server.receive_report(link.id, report)?;
+            if is_complete && !relays {
+                server.set_exchange_error(None);
+            }
+        }
+        Ok(())
+    };
+    let send = send(server, link.id, outgoing, wrap);
+    tokio::select! {
+        result = receive => result,
+        result = send => result,
+    }
+}
+
+async fn send<T>(
+    server: &Server,
+    link: LinkId,
+    outgoing: &mpsc::Sender<T>,
+    wrap: impl Fn(ControllerReport) -> T,
+) -> Result<(), Status> {
+    let send = async |report| {
+        let sent = outgoing.send(wrap(report)).await;
+        sent.map_err(|_| Status::cancelled("the other controller has gone"))
+    };
+    let mut changes = server.link_changes();
+    let mut closing = server.closing();
+    let mut tick = interval(STATUS_INTERVAL);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut sent, mut events, mut is_due) = (BTreeMap::new(), 0, true);
+    send(own_start(server)).await?;
+    loop {
+        // With many proxies, not for each change of a route.
+        let newest = server.state().proxies.events();
+        if is_due || newest != events {
+            events = newest;
+            if let Some(report) = status_changes(server, &mut sent) {
+                send(report).await?;
+            }
+        }
+        while let Some(report) = server.next_report(link) {
+            send(report).await?;
+        }
+        tokio::select! {
+            _ = tick.tick() => is_due = true,
+            _ = changes.changed() => is_due = false,
+            () = async { drop(closing.wait_for(|is_closed| *is_closed).await) } => {
+                send(ControllerReport {
+                    controller: server.name().to_string(),
+                    ended: true,
+                    ..ControllerReport::default()
+                })
+                .await?;
+                sleep(FAREWELL_TIME).await;
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Proxies of this controller whose status differs from what was sent.
+pub(super) fn status_changes(
+    server: &Server,
+    sent: &mut BTreeMap<String, ConnectedProxy>,
+) -> Option<ControllerReport> {
+    let mut report = ControllerReport {
+        controller: server.name().to_string(),
+        ..ControllerReport::default()
+    };
+    let mut current = BTreeMap::new();
+    for status in server.own_proxies() {
+        let proxy = messages::encode_proxy(&status);
+        // Ages increase by themselves.
+        let stable = ConnectedProxy {
+            connected: 0,
+            lag: proxy.lag.map(|_| 0),
+            ..proxy.clone()
+        };
+        if sent.get(&status.name) != Some(&stable) {
+            report.proxies.push(proxy);
+        }
+        current.insert(status.name, stable);
+    }
+    let gone = sent.keys().filter(|name| !current.contains_key(*name));
+    report.disconnected = gone.cloned().collect();
+    *sent = current;
+    let is_news = !report.proxies.is_empty() || !report.disconnected.is_empty();
+    is_news.then_some(report)
+}

@@ -1,0 +1,212 @@
+//! Other controllers of the same cluster: what their proxies report is exchanged, so that each controller knows the state of all proxies.
+//!
+//! Every controller opens a stream to the holder of the Lease ([`follow`]); both ends run the same code ([`link`]). A controller reports on its own proxies, and the end that
+//! has accepted the stream also on those of the controllers that are connected to it by other streams. Three things are exchanged: the connected proxies, which are kept
+//! here; their reports, which are merged in `aggregate`; and the effects of routes on them, which are merged in `store/effects/remote.rs`.
+//!
+//! For each stream there is a set of what has changed and is to be sent; messages are made from the state at the time of sending, so a slow stream delays nothing and its
+//! memory is bounded. This module does no I/O.
+//!
+//! A controller whose stream has ended without a farewell is expected back for a while. Then it is forgotten: its proxies have connected elsewhere, or are unknown.
+
+pub(super) mod exchange;
+pub(super) mod follow;
+pub(super) mod link;
+mod messages;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pointsman_resources::ObjectKey;
+use tokio::time::Instant;
+
+use super::service::ProxyStatus;
+
+/// Time for a controller to connect again before its proxies do not count any more.
+pub const LOST_GRACE: Duration = Duration::from_secs(10);
+
+/// Identifies a stream between two controllers.
+pub type LinkId = u64;
+
+/// A controller and the proxies that are connected to it.
+#[derive(Debug)]
+struct Other {
+    /// The stream by which it is known.
+    link: LinkId,
+    software: String,
+    proxies: BTreeMap<String, RemoteProxy>,
+    is_complete: bool,
+    /// Time when the stream was lost.
+    lost: Option<Instant>,
+}
+
+/// A proxy of another controller. `received` is the time to which its ages refer.
+#[derive(Clone, Debug)]
+pub struct RemoteProxy {
+    pub status: ProxyStatus,
+    pub received: Instant,
+}
+
+/// Changes of one controller that are to be sent on a stream.
+#[derive(Debug, Default)]
+struct Unsent {
+    has_started: bool,
+    is_complete: bool,
+    proxies: BTreeSet<String>,
+    reports: BTreeSet<String>,
+    routes: BTreeSet<ObjectKey>,
+}
+
+/// A stream between two controllers.
+#[derive(Debug, Default)]
+struct Link {
+    /// The other side learns from this stream of all controllers, not only of this one.
+    relays: bool,
+    /// Changes by controller; `None` is this one.
+    unsent: BTreeMap<Option<Arc<str>>, Unsent>,
+    /// Controllers that have ended.
+    ended: BTreeSet<Arc<str>>,
+}
+
+/// Other controllers, and the streams to them.
+#[derive(Debug, Default)]
+pub struct Controllers {
+    others: BTreeMap<Arc<str>, Other>,
+    links: BTreeMap<LinkId, Link>,
+    last_link: LinkId,
+}
+
+/// Another controller, for display.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerStatus {
+    /// Its name.
+    pub name: String,
+    /// Version of its software.
+    pub software: String,
+    /// Number of proxies that are connected to it.
+    pub proxies: usize,
+    /// False while it is expected to connect again.
+    pub is_connected: bool,
+}
+
+impl Controllers {
+    /// Opens a stream, on which everything is to be sent.
+    fn open(&mut self, relays: bool) -> LinkId {
+        self.last_link += 1;
+        let mut link = Link {
+            relays,
+            ..Link::default()
+        };
+        link.unsent.entry(None).or_default();
+        if relays {
+            for name in self.others.keys() {
+                link.unsent.entry(Some(name.clone())).or_default();
+            }
+        }
+        self.links.insert(self.last_link, link);
+        self.last_link
+    }
+
+    /// Calls a function for what is to be sent of a controller on each stream.
+    fn for_links(&mut self, controller: Option<&Arc<str>>, mut record: impl FnMut(&mut Unsent)) {
+        let source = controller.and_then(|name| self.others.get(name).map(|other| other.link));
+        for (id, link) in &mut self.links {
+            let wants = match controller {
+                None => true,
+                Some(_) => link.relays && Some(*id) != source,
+            };
+            if wants {
+                record(link.unsent.entry(controller.cloned()).or_default());
+            }
+        }
+    }
+
+    /// Records that something is to be sent of a controller as if it were new.
+    fn restart(&mut self, controller: &Arc<str>) {
+        self.for_links(Some(controller), |unsent| *unsent = Unsent::default());
+        for link in self.links.values_mut() {
+            link.ended.remove(controller);
+        }
+    }
+
+    /// Starts the reports of another controller, which replace those by another stream.
+    fn start(&mut self, name: &Arc<str>, software: String, link: LinkId) {
+        let other = Other {
+            link,
+            software,
+            proxies: BTreeMap::new(),
+            is_complete: false,
+            lost: None,
+        };
+        self.others.insert(name.clone(), other);
+        if let Some(link) = self.links.get_mut(&link) {
+            link.unsent.remove(&Some(name.clone()));
+        }
+        self.restart(name);
+    }
+
+    /// A controller, if it is known by this stream.
+    fn known_by(&mut self, name: &str, link: LinkId) -> Option<&mut Other> {
+        self.others.get_mut(name).filter(|other| other.link == link)
+    }
+
+    /// Forgets a controller. Returns whether it was known.
+    fn end(&mut self, name: &Arc<str>) -> bool {
+        let Some(other) = self.others.remove(name) else {
+            return false;
+        };
+        for (id, link) in &mut self.links {
+            if link.unsent.remove(&Some(name.clone())).is_some() && *id != other.link {
+                link.ended.insert(name.clone());
+            }
+        }
+        true
+    }
+
+    /// Closes a stream. Returns the controllers that were known by it and are expected to be back.
+    fn close(&mut self, link: LinkId, now: Instant) -> Vec<Arc<str>> {
+        self.links.remove(&link);
+        let known = self.others.iter_mut();
+        let known = known.filter(|(_, other)| other.link == link);
+        known
+            .map(|(name, other)| {
+                other.lost.get_or_insert(now);
+                name.clone()
+            })
+            .collect()
+    }
+
+    /// Controllers whose time to connect again has passed.
+    fn overdue(&self, now: Instant) -> Vec<Arc<str>> {
+        let is_over = |other: &Other| other.lost.is_some_and(|lost| now >= lost + LOST_GRACE);
+        let over = self.others.iter().filter(|(_, other)| is_over(other));
+        over.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Reports whether a controller is expected to connect again.
+    pub fn has_lost(&self) -> bool {
+        self.others.values().any(|other| other.lost.is_some())
+    }
+
+    /// Proxies of other controllers, with the controllers' names.
+    pub fn proxies(&self) -> impl Iterator<Item = (&Arc<str>, &RemoteProxy)> {
+        let others = self.others.iter();
+        others.flat_map(|(name, other)| other.proxies.values().map(move |proxy| (name, proxy)))
+    }
+
+    /// Other controllers, for display.
+    pub fn statuses(&self) -> Vec<ControllerStatus> {
+        let others = self.others.iter();
+        let status = |(name, other): (&Arc<str>, &Other)| ControllerStatus {
+            name: name.to_string(),
+            software: other.software.clone(),
+            proxies: other.proxies.len(),
+            is_connected: other.lost.is_none(),
+        };
+        others.map(status).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
