@@ -217,3 +217,42 @@ fn series(out: &mut String, name: &str, kind: &str, help: &str, value: f64) {
         "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_page_finds_every_field_of_a_proxy_that_it_shows() {
+        let status = ProxyStatus {
+            controller: "one".to_owned(),
+            name: "edge-1".to_owned(),
+            identities: Vec::new(),
+            address: ([127, 0, 0, 1], 1).into(),
+            software: "0.1.0".to_owned(),
+            subscription: "*".to_owned(),
+            connected: Duration::ZERO,
+            version: None,
+            target: 1,
+            lag: None,
+            resources: 0,
+            bytes: 0,
+            rejected: Default::default(),
+            problems: Vec::new(),
+            reports_applied: false,
+        };
+        let shown = proxy(&status);
+        let page = include_str!("page.html");
+        let (_, table) = page.split_once("function proxies(").expect("it shows them");
+        let (table, _) = table.split_once("\n}").expect("the function ends");
+        let fields = table.split("p.").skip(1);
+        let fields = fields.map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next());
+        let fields: Vec<&str> = fields.flatten().collect();
+        assert!(fields.contains(&"lastError"), "{fields:?}");
+        for field in fields {
+            assert!(shown.get(field).is_some(), "{field}");
+        }
+    }
+}
