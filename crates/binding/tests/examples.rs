@@ -184,6 +184,16 @@ const EXPECTED: &[(&str, &[&str], &[&str])] = &[
         ],
         &[],
     ),
+    (
+        "shop-next",
+        &[
+            "shop/front http HTTPRoute shop/cart",
+            "shop/front http HTTPRoute shop/web",
+            "shop/front http GRPCRoute shop/catalog",
+            "shop/cart:80 everyone HTTPRoute shop/cart-calls",
+        ],
+        &[],
+    ),
 ];
 
 #[test]

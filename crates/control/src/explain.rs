@@ -58,7 +58,7 @@ fn rules(
 }
 
 /// Lists the Services, ServiceImports and Pods that a URL may name, and outbounds without a destination.
-fn directory(binder: &Binder) -> Directory {
+pub(crate) fn directory(binder: &Binder) -> Directory {
     let mut objects: Vec<(ObjectKey, &Resource)> = binder.objects().collect();
     objects.sort_by_key(|(key, object)| (object.meta().age(), key.clone()));
     let pods = objects.iter().filter_map(|(key, resource)| match resource {

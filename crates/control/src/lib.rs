@@ -15,7 +15,7 @@
 //! - `journal` holds statuses with their transition times, `timed_status` in little memory. [`report`] renders them, with warnings.
 //! - [`status_log`] logs each change, and problems as they appear and are resolved.
 //! - [`snapshot`] publishes the configuration in effect to readers, which never delay a change; `inputs` makes that cheap. [`explain`] explains requests.
-//! - [`offline`] reads and binds manifests once, for commands that carry no traffic.
+//! - [`offline`] reads and binds manifests once, for commands that carry no traffic; [`diff`] compares two sets of them.
 //! - [`clock`] is the only module that reads the time.
 //!
 //! This crate carries no traffic and binds no port: it depends on `resources`, `binding` and `routing`, never on `proxy`.
@@ -24,6 +24,7 @@ mod bounded;
 pub mod clock;
 mod content_access;
 mod data_sources;
+pub mod diff;
 pub mod explain;
 pub mod files;
 mod identities;

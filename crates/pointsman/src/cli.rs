@@ -1,6 +1,7 @@
 //! The command line.
 
 mod control_plane;
+mod diff;
 mod install;
 mod server;
 
@@ -28,6 +29,7 @@ pub struct Cli {
 }
 
 pub use control_plane::{Controller, ProxyArgs, XDS_PORT, check_limit};
+pub use diff::Diff;
 pub use install::{DEFAULT_GATEWAY_CLASS, Install};
 pub use server::{ObjectRef, StatusArgs, WaitArgs, WaitState};
 
@@ -49,6 +51,15 @@ pub enum Verb {
     ///
     /// Exit status with --once: 0 if every response is as expected; 1 if one is not; 2 if the demo can't be started.
     Demo(Demo),
+    /// Report which requests two sets of manifests treat differently
+    ///
+    /// Derives representative requests from the rules of both sets: for each match, for what two matches have in common, and just outside of them. Decides each on both sides as `explain` does, and prints the
+    /// differences by cause, each with a sample request. Needs neither privileges nor a cluster.
+    ///
+    /// A difference is another response, backend, weight, request at the backend, filter, timeout or retry. Another rule with the same effect is none.
+    ///
+    /// Exit status: 0 if there is no difference; 1 if there are differences; 2 if an input is invalid or can't be read.
+    Diff(Diff),
     /// Explain which rule a request matches, and why each other rule does not
     ///
     /// Prints the listener and rule that are selected, the request that the backend receives, the backends with their share of the traffic, and every rule
@@ -354,7 +365,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Files, environment variables and addresses that manifests may use.
-#[derive(Args, Default)]
+#[derive(Args, Clone, Default)]
 pub struct PermissionArgs {
     /// Directory whose files Kuma resources may use for direct responses and certificates; may be repeated [default: none]
     #[arg(long, value_name = "DIR")]
@@ -369,7 +380,7 @@ pub struct PermissionArgs {
 }
 
 /// Addresses that endpoints may have.
-#[derive(Args, Default)]
+#[derive(Args, Clone, Default)]
 pub struct EndpointArgs {
     /// Addresses that manifests may use as endpoints [default: any; routable for a controller of a cluster]
     #[arg(long, value_enum, value_name = "POLICY")]

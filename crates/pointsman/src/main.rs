@@ -6,6 +6,7 @@ mod cli;
 mod client;
 mod controller;
 mod demo;
+mod diff;
 mod explain;
 mod input;
 mod install;
@@ -55,6 +56,7 @@ fn execute(verb: &Verb) -> Result<ExitCode> {
     match verb {
         Verb::Check(arguments) => check::run(arguments),
         Verb::Demo(arguments) => demo::run(arguments),
+        Verb::Diff(arguments) => diff::run(arguments),
         Verb::Explain(arguments) => explain::run(arguments),
         Verb::Run(arguments) => run::run(arguments),
         Verb::Controller(arguments) => controller::run(arguments),

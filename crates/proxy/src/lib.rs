@@ -40,6 +40,7 @@ pub mod tls;
 mod upstream;
 mod worker;
 
+pub use access_log::logged_listener;
 pub use changed::Changed;
 pub use data_plane::{DataPlane, Sockets, SocketsReader};
 pub use limits::{Limit, Limits};

@@ -184,7 +184,7 @@ impl MissRecorder for () {
     fn miss(&mut self, _: &MatchEntry, _: Miss<'_>) {}
 }
 
-fn grpc_admits(
+pub(crate) fn grpc_admits(
     grpc: &GrpcPredicate<Expression>,
     path: &str,
     mut miss: impl FnMut(Miss<'_>),

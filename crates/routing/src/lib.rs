@@ -7,6 +7,7 @@
 pub mod action;
 mod buckets;
 mod children;
+pub mod diff;
 mod entry;
 pub mod explain;
 mod expression;

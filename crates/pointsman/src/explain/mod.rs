@@ -306,7 +306,8 @@ fn tags_text(tags: &BTreeMap<String, String>) -> String {
         .collect()
 }
 
-fn rule_text(rule: &RuleRef) -> String {
+/// Names a rule and its match.
+pub fn rule_text(rule: &RuleRef) -> String {
     let mut text = format!("{} {}/{}", rule.kind, rule.namespace, rule.name);
     if let Some(to) = rule.to {
         let _ = write!(text, " to {to}");

@@ -2,6 +2,7 @@
 
 mod authors;
 mod certificates;
+mod diff;
 mod golden;
 mod kuma;
 mod kuma_meshes;

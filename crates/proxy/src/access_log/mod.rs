@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+pub use record::logged_listener;
 pub(crate) use record::{LogRecord, LoggedRule};
 
 use crate::metrics::WorkerSeries;

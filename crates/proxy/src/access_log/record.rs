@@ -298,6 +298,13 @@ fn write_value(out: &mut Vec<u8>, value: &FieldValue<'_>, escape: fn(&[u8], &mut
     }
 }
 
+/// Returns the name of a frontend in the access log.
+pub fn logged_listener(id: &FrontendId) -> String {
+    let mut name = Vec::new();
+    listener_name(id, &mut name);
+    String::from_utf8_lossy(&name).into_owned()
+}
+
 fn listener_name(id: &FrontendId, out: &mut Vec<u8>) {
     match id {
         FrontendId::Listener {

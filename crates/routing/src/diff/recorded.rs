@@ -1,0 +1,115 @@
+//! Recorded requests: the frontend that a log names receives them again.
+
+use pointsman_binding::bound::{FrontendId, Protocol, Scope, Transport};
+
+use super::group::{Found, Groups};
+use super::place::{Place, scheme};
+use super::request::Probe;
+use super::{RecordedResult, Side, effect};
+use crate::explain::{Query, QueryError, Target, decide};
+use crate::table::FrontendTable;
+
+/// A recorded request.
+#[derive(Clone, Debug)]
+pub struct RecordedRequest {
+    /// The request.
+    pub query: Query,
+    /// Its line in the record.
+    pub line: usize,
+    /// Number of times that it was recorded.
+    pub count: usize,
+}
+
+/// A request as an access log describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LoggedRequest<'l> {
+    /// The method; `None` for a stream.
+    pub method: Option<&'l str>,
+    /// The requested host, or the SNI.
+    pub authority: Option<&'l str>,
+    /// Path and query as received.
+    pub path: Option<&'l str>,
+    /// The request was a gRPC call.
+    pub grpc: bool,
+}
+
+impl LoggedRequest<'_> {
+    /// Creates the query for the same request at the frontend that received it.
+    pub fn query(&self, table: &FrontendTable) -> Result<Query, QueryError> {
+        let authority = self.authority.filter(|host| !host.is_empty());
+        let path = self.path.filter(|path| path.starts_with('/'));
+        let (authority, path) = (authority.unwrap_or("unknown.invalid"), path.unwrap_or("/"));
+        let target = Target::parse(&format!("http://{authority}{path}"))?;
+        let probe = Probe {
+            host: target.host.clone(),
+            path: target.path.clone(),
+            method: self.method.unwrap_or("GET").to_owned(),
+            headers: Vec::new(),
+            query: Vec::new(),
+            grpc: self.grpc,
+        };
+        let mut query = place_of(table).query(&probe, scheme(table));
+        if query.target.scheme.is_http() {
+            query.target.query = target.query;
+            query.target.ambiguity = target.ambiguity;
+        }
+        Ok(query)
+    }
+}
+
+fn place_of(table: &FrontendTable) -> Place {
+    let frontend = table.frontend();
+    match &frontend.id {
+        FrontendId::Listener { gateway, .. } if !frontend.cross_mesh => Place::Port {
+            gateway: gateway.clone(),
+            port: frontend.port,
+            transport: match frontend.protocol {
+                Protocol::Udp => Transport::Udp,
+                _ => Transport::Tcp,
+            },
+        },
+        FrontendId::Mesh {
+            parent,
+            port,
+            transport,
+            scope,
+        } => Place::Mesh {
+            parent: parent.clone(),
+            port: *port,
+            transport: *transport,
+            namespace: match scope {
+                Scope::Everyone => parent.name.namespace.as_arc().clone(),
+                Scope::Namespace(namespace) => namespace.clone(),
+            },
+        },
+        id => Place::Single(id.clone()),
+    }
+}
+
+/// Compares the treatment of recorded requests.
+pub(super) fn compare(sides: [&Side<'_>; 2], recorded: &[RecordedRequest]) -> RecordedResult {
+    let mut groups = Groups::new(sides);
+    let (mut requests, mut changed) = (0, 0);
+    for request in recorded {
+        let query = &request.query;
+        requests += request.count;
+        let decisions = sides.map(|side| decide(side.tables, side.directory, query));
+        let [old, new] = &decisions;
+        let changes = effect::changes((sides[0], old), (sides[1], new));
+        if !changes.is_empty() {
+            changed += request.count;
+            groups.add(Found {
+                query,
+                decisions: &decisions,
+                changes,
+                recorded: Some((request.line, request.count)),
+                is_port: query.from.is_none() && query.dataplane.is_none(),
+            });
+        }
+    }
+    RecordedResult {
+        requests,
+        changed,
+        differences: groups.finish(),
+    }
+}
