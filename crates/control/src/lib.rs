@@ -15,6 +15,7 @@
 //! - `journal` holds statuses with their transition times, `timed_status` in little memory. [`report`] renders them, with warnings.
 //! - [`status_log`] logs each change, and problems as they appear and are resolved.
 //! - [`snapshot`] publishes the configuration in effect to readers, which never delay a change; `inputs` makes that cheap. [`explain`] explains requests.
+//! - [`graph`] is the topology as nodes and edges, for pictures of it.
 //! - [`offline`] reads and binds manifests once, for commands that carry no traffic; [`diff`] compares two sets of them.
 //! - [`clock`] is the only module that reads the time.
 //!
@@ -27,6 +28,7 @@ mod data_sources;
 pub mod diff;
 pub mod explain;
 pub mod files;
+pub mod graph;
 mod identities;
 mod inputs;
 mod journal;

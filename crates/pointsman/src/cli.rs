@@ -2,6 +2,7 @@
 
 mod control_plane;
 mod diff;
+mod graph;
 mod install;
 mod server;
 
@@ -30,6 +31,7 @@ pub struct Cli {
 
 pub use control_plane::{Controller, ProxyArgs, XDS_PORT, check_limit};
 pub use diff::Diff;
+pub use graph::{GraphArgs, GraphFormat};
 pub use install::{DEFAULT_GATEWAY_CLASS, Install};
 pub use server::{ObjectRef, StatusArgs, WaitArgs, WaitState};
 
@@ -68,6 +70,14 @@ pub enum Verb {
     /// Exit status: 0 if the request is forwarded or redirected, or gets a response with a status below 400; 1 if the client gets an error response or there is
     /// no listener for the request; 2 if an input is invalid or can't be read.
     Explain(Explain),
+    /// Draw the topology: Gateways, mesh parents and Dataplanes, their listeners, routes and backends
+    ///
+    /// Reads manifests (-f) or, without -f, the cluster that kubectl would use. Refused attachments, unresolved references and backends without endpoints are marked in red with the reason.
+    ///
+    /// By default, prints an SVG picture: `pointsman graph -f FOLDER > topology.svg` and open the file in a browser.
+    ///
+    /// Exit status: 0 if the graph was printed; 2 if an input is invalid or can't be read.
+    Graph(GraphArgs),
     /// Run a standalone proxy that is configured by manifests
     ///
     /// Listens for every Gateway, and prints the addresses. Each Gateway gets an address of its own, by default a loopback address. Files are watched: a change

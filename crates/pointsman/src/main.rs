@@ -8,6 +8,7 @@ mod controller;
 mod demo;
 mod diff;
 mod explain;
+mod graph;
 mod input;
 mod install;
 mod logging;
@@ -58,6 +59,7 @@ fn execute(verb: &Verb) -> Result<ExitCode> {
         Verb::Demo(arguments) => demo::run(arguments),
         Verb::Diff(arguments) => diff::run(arguments),
         Verb::Explain(arguments) => explain::run(arguments),
+        Verb::Graph(arguments) => graph::run(arguments),
         Verb::Run(arguments) => run::run(arguments),
         Verb::Controller(arguments) => controller::run(arguments),
         Verb::Proxy(arguments) => proxy::run(arguments),

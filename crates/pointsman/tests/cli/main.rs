@@ -4,6 +4,7 @@ mod authors;
 mod certificates;
 mod diff;
 mod golden;
+mod graph;
 mod kuma;
 mod kuma_meshes;
 mod routes;
