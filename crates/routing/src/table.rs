@@ -72,27 +72,17 @@ impl FrontendTable {
 
     /// Creates the table of a mesh parent without routes, all of whose traffic goes to its own endpoints.
     pub fn unrouted(backend: &BackendId) -> Self {
-        let frontend = Frontend {
-            id: FrontendId::Mesh {
-                parent: backend.object.clone(),
-                port: backend.port,
-                transport: backend.transport,
-                scope: Scope::Everyone,
-            },
-            protocol: match backend.transport {
-                Transport::Tcp => Protocol::Tcp,
-                Transport::Udp => Protocol::Udp,
-            },
+        let id = FrontendId::Mesh {
+            parent: backend.object.clone(),
             port: backend.port,
-            hostname: None,
-            tls: None,
-            client_certificate: None,
-            mesh_certificate: None,
-            kind: None,
-            connection_limit: None,
-            cross_mesh: false,
-            closed: None,
+            transport: backend.transport,
+            scope: Scope::Everyone,
         };
+        let protocol = match backend.transport {
+            Transport::Tcp => Protocol::Tcp,
+            Transport::Udp => Protocol::Udp,
+        };
+        let frontend = Frontend::new(id, protocol, backend.port);
         let id = RouteId {
             route: backend.object.clone(),
             binding: RouteBinding::Mesh(Some(Arc::new(backend.clone()))),

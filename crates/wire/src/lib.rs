@@ -9,6 +9,7 @@ pub mod client;
 mod delta;
 mod digest;
 mod error;
+mod filter;
 mod frontend;
 mod id;
 mod name;

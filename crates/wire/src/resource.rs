@@ -240,14 +240,8 @@ impl Resource {
                 all.extend(frontend.secrets().cloned().map(ResourceId::Secret));
             }
             Resource::Rule(_, rule) => {
-                let backends = rule.backends.iter();
-                let filters = backends.flat_map(|backend| &backend.filters);
-                let mirrors = filters
-                    .chain(&rule.filters)
-                    .filter_map(|filter| match filter {
-                        Filter::Mirror(mirror) => Some(&mirror.target),
-                        _ => None,
-                    });
+                let filters = rule.backends.iter().flat_map(|backend| &backend.filters);
+                let mirrors = filters.chain(&rule.filters).filter_map(Filter::target);
                 let targets = rule.backends.iter().map(|backend| &backend.target);
                 let targets = targets.chain(mirrors).flatten();
                 all.extend(targets.cloned().map(ResourceId::Backend));

@@ -44,20 +44,11 @@ fn gateways(names: &[&str]) -> Delta {
         };
         let secret = SecretId::Object(gateway.clone());
         let frontend = Frontend {
-            id: id.clone(),
-            protocol: Protocol::Https,
-            port: 443,
-            hostname: None,
             tls: Some(Arc::new(FrontendTls {
                 certificates: vec![secret.clone()],
                 clients: None,
             })),
-            client_certificate: None,
-            mesh_certificate: None,
-            kind: None,
-            connection_limit: None,
-            cross_mesh: false,
-            closed: None,
+            ..Frontend::new(id.clone(), Protocol::Https, 443)
         };
         let key = CertifiedKey {
             chain: Vec::new(),

@@ -22,6 +22,15 @@ impl Fault {
             message: message.into(),
         }
     }
+
+    /// Creates the fault of a rule without backends that no filter replies to.
+    pub(crate) fn no_backend_refs() -> Self {
+        Fault::new(
+            500,
+            FaultReason::NoBackendRefs,
+            "the rule has no backendRefs",
+        )
+    }
 }
 
 impl Fault {

@@ -67,6 +67,23 @@ impl Attachment {
 }
 
 impl Frontend {
+    /// Creates a frontend for any host, without TLS.
+    pub fn new(id: FrontendId, protocol: Protocol, port: u16) -> Self {
+        Frontend {
+            id,
+            protocol,
+            port,
+            hostname: None,
+            tls: None,
+            client_certificate: None,
+            mesh_certificate: None,
+            kind: None,
+            connection_limit: None,
+            cross_mesh: false,
+            closed: None,
+        }
+    }
+
     /// Returns the certificates that the frontend presents to clients and backends.
     pub fn secrets(&self) -> impl Iterator<Item = &SecretId> {
         let server = self.tls.iter().flat_map(|tls| &tls.certificates);

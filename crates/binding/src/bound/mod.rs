@@ -5,6 +5,7 @@
 
 mod backend;
 mod fault;
+mod filter;
 mod frontend;
 mod infrastructure;
 mod placement;
@@ -13,6 +14,7 @@ mod secret;
 
 pub use backend::*;
 pub use fault::*;
+pub use filter::*;
 pub use frontend::*;
 pub use infrastructure::*;
 pub use placement::*;

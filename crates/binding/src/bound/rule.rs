@@ -1,12 +1,11 @@
-//! Routes and their rules: matches, filters and backends.
+//! Routes and their rules: matches and backends.
 
 use std::sync::Arc;
 
-use pointsman_resources::route::{Cors, Fraction, HeaderModifier, RequestRedirect, UrlRewrite};
 use pointsman_resources::{Age, Name, ObjectKey};
 use regex::{Regex, RegexBuilder};
 
-use super::{BackendId, Fault, FrontendId, Hostname, Tags};
+use super::{BackendId, Fault, Filter, FrontendId, Hostname, Tags};
 
 /// Identifies the binding of a route to some of its parents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -353,49 +352,6 @@ impl Pattern {
     pub fn anchored(expression: &str) -> String {
         format!("^(?:{expression})$")
     }
-}
-
-/// A filter. Unsupported filters are not represented; they cause faults.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Filter {
-    /// Changes the request's headers.
-    RequestHeaders(Arc<HeaderModifier>),
-    /// Changes the response's headers.
-    ResponseHeaders(Arc<HeaderModifier>),
-    /// Replies with a redirect.
-    Redirect(Arc<RequestRedirect>),
-    /// Changes the host or path.
-    Rewrite(Arc<UrlRewrite>),
-    /// Sends copies of requests to another backend.
-    Mirror(Mirror),
-    /// Replies to CORS preflight requests, and adds CORS headers to responses.
-    Cors(Arc<Cors>),
-    /// Replies with a fixed response.
-    DirectResponse(Arc<DirectResponse>),
-}
-
-/// A fixed response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectResponse {
-    /// HTTP status.
-    pub status: u16,
-    /// Body.
-    pub body: Arc<[u8]>,
-    /// Content-Type, unless a filter sets another.
-    pub content_type: Arc<str>,
-}
-
-/// A filter that sends copies of some requests to another backend.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Mirror {
-    /// The reference as written, for display.
-    pub reference: BackendName,
-    /// The resolved backend. With a fault, no copies are sent.
-    pub target: Result<BackendId, Fault>,
-    /// Fraction of requests to copy.
-    pub fraction: Fraction,
-    /// Host header of the copies; `None` keeps that of the request.
-    pub hostname: Option<Arc<str>>,
 }
 
 /// A backend of a rule, with its share of the requests.

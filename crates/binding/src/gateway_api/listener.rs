@@ -62,17 +62,11 @@ impl ListenerView {
         };
         let serves = closed.is_none();
         Some(Frontend {
-            id: self.id.clone(),
-            protocol: self.protocol?,
-            port: self.spec.port,
             hostname: self.hostname.clone(),
             tls: self.tls.clone().filter(|_| serves),
             client_certificate: client_certificate.cloned().filter(|_| serves),
-            mesh_certificate: None,
-            kind: None,
-            connection_limit: None,
-            cross_mesh: false,
             closed,
+            ..Frontend::new(self.id.clone(), self.protocol?, self.spec.port)
         })
     }
 

@@ -242,23 +242,15 @@ fn frontend(id: &FrontendId, kind: Kind) -> Frontend {
         FrontendId::Mesh { port, .. } => *port,
         FrontendId::Listener { .. } | FrontendId::Outbound(_) => 0,
     };
+    let protocol = match kind {
+        Kind::HTTPRoute | Kind::GRPCRoute => Protocol::Http,
+        Kind::TLSRoute => Protocol::Tls(crate::bound::TlsModeKey::Passthrough),
+        Kind::UDPRoute => Protocol::Udp,
+        _ => Protocol::Tcp,
+    };
     Frontend {
-        id: id.clone(),
-        protocol: match kind {
-            Kind::HTTPRoute | Kind::GRPCRoute => Protocol::Http,
-            Kind::TLSRoute => Protocol::Tls(crate::bound::TlsModeKey::Passthrough),
-            Kind::UDPRoute => Protocol::Udp,
-            _ => Protocol::Tcp,
-        },
-        port,
-        hostname: None,
-        tls: None,
-        client_certificate: None,
-        mesh_certificate: None,
         kind: Some(kind),
-        connection_limit: None,
-        cross_mesh: false,
-        closed: None,
+        ..Frontend::new(id.clone(), protocol, port)
     }
 }
 

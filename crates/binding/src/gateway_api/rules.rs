@@ -156,20 +156,11 @@ impl RuleLowering<'_> {
                 self.backend(reference, filters, fault)
             })
             .collect();
-        let is_redirect = filters
-            .iter()
-            .any(|filter| matches!(filter, Filter::Redirect(_)));
-        if backends.is_empty() && !is_redirect && fault.is_none() {
+        let replies = filters.iter().any(Filter::replies);
+        if backends.is_empty() && !replies && fault.is_none() {
             match self.implicit {
                 Some(id) => backends.push(self.implicit_backend(id)),
-                None => {
-                    let message = "the rule has no backendRefs".to_owned();
-                    fault = Some(Fault {
-                        status: 500,
-                        reason: FaultReason::NoBackendRefs,
-                        message,
-                    });
-                }
+                None => fault = Some(Fault::no_backend_refs()),
             }
         }
         let timeouts = rule.timeouts.as_ref();

@@ -152,7 +152,7 @@ pub(crate) fn bind_destination(
                 false => Protocol::Tcp,
             };
             let port = listen.map_or(destination.port, |listen| listen.port());
-            let mut made = frontend(id.clone(), protocol, port);
+            let mut made = Frontend::new(id.clone(), protocol, port);
             if cross_mesh::is_cross_mesh(destination) {
                 let own = reader.identities().get(&proxy.mesh);
                 let usable = own.is_some_and(Result::is_ok);
@@ -162,23 +162,6 @@ pub(crate) fn bind_destination(
         }
     }
     outcome
-}
-
-/// Creates a frontend with default settings.
-pub(crate) fn frontend(id: FrontendId, protocol: Protocol, port: u16) -> Frontend {
-    Frontend {
-        id,
-        protocol,
-        port,
-        hostname: None,
-        tls: None,
-        client_certificate: None,
-        mesh_certificate: None,
-        kind: None,
-        connection_limit: None,
-        cross_mesh: false,
-        closed: None,
-    }
 }
 
 /// Creates a route from merged rules. Its key is that of the destination or listener; its rules name the policies that they come from.

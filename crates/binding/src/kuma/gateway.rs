@@ -12,15 +12,15 @@ use pointsman_resources::route::{Header, HeaderModifier};
 use pointsman_resources::{Kind, Name, NamespaceName, ObjectKey};
 
 use super::cross_mesh;
-use super::destination::{PolicyOutcome, frontend, merged_route};
+use super::destination::{PolicyOutcome, merged_route};
 use super::lowering::{Callers, PolicyLowering, content};
 use super::merge::{EffectiveRule, group_by_hostname, merge, sort_by_strength};
 use super::policy::{MeshPolicy, ToItem};
 use super::proxy::{self, MeshProxy};
 use super::selection::has_tags;
 use crate::bound::{
-    BoundRule, Filter, FrontendId, FrontendTls, Hostname, Protocol, RouteBinding, SecretId,
-    TlsModeKey,
+    BoundRule, Filter, Frontend, FrontendId, FrontendTls, Hostname, Protocol, RouteBinding,
+    SecretId, TlsModeKey,
 };
 use crate::engine::Reader;
 use crate::gateway_api::certificates;
@@ -425,7 +425,7 @@ impl ListenerResolver<'_, '_> {
             self.is_programmed = false;
             return;
         }
-        let mut frontend = frontend(id.clone(), protocol, self.listener.port);
+        let mut frontend = Frontend::new(id.clone(), protocol, self.listener.port);
         let hostname = self.listener.hostname().map(Hostname::new);
         frontend.hostname = hostname.filter(|_| protocol != Protocol::Tcp);
         frontend.tls = tls.cloned();

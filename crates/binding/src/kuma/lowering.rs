@@ -160,9 +160,7 @@ impl PolicyLowering<'_, '_> {
                 replaces |= rewrite.is_some_and(|path| path.replace_prefix_match.is_some());
             }
         }
-        let has_response = filters
-            .iter()
-            .any(|filter| matches!(filter, Filter::Redirect(_) | Filter::DirectResponse(_)));
+        let has_response = filters.iter().any(Filter::replies);
         let mut backends = Vec::new();
         match &rule.backend_refs {
             Some((written, policy, source)) if !written.is_empty() => {
@@ -185,14 +183,7 @@ impl PolicyLowering<'_, '_> {
             _ if has_response || fault.is_some() => {}
             _ => match self.own_destination(sets_host) {
                 Some(backend) => backends.push(backend),
-                None => {
-                    let message = "the rule has no backendRefs".to_owned();
-                    fault = Some(Fault {
-                        status: 500,
-                        reason: FaultReason::NoBackendRefs,
-                        message,
-                    });
-                }
+                None => fault = Some(Fault::no_backend_refs()),
             },
         }
         // Replacing a prefix depends on the match, so each match gets a rule of its own.

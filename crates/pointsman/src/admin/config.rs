@@ -140,7 +140,7 @@ fn rule(entry: &MatchEntry) -> Value {
         value["match"] = match_value(matched);
     }
     if !rule.filters.is_empty() {
-        value["filters"] = rule.filters.iter().map(filter).collect();
+        value["filters"] = filters(&rule.filters);
     }
     let timeouts = [
         ("request", rule.request_timeout),
@@ -197,16 +197,8 @@ fn match_value<P: AsRef<str>>(matched: &BoundMatch<P>) -> Value {
     value
 }
 
-fn filter(filter: &Filter) -> Value {
-    json!(match filter {
-        Filter::RequestHeaders(_) => "RequestHeaderModifier",
-        Filter::ResponseHeaders(_) => "ResponseHeaderModifier",
-        Filter::Redirect(_) => "RequestRedirect",
-        Filter::Rewrite(_) => "URLRewrite",
-        Filter::Mirror(_) => "RequestMirror",
-        Filter::Cors(_) => "CORS",
-        Filter::DirectResponse(_) => "DirectResponse",
-    })
+fn filters(filters: &[Filter]) -> Value {
+    filters.iter().map(Filter::kind).collect()
 }
 
 fn fault(fault: &Fault) -> Value {
@@ -221,7 +213,7 @@ fn weighted(backend: &WeightedBackend) -> Value {
     });
     tags(&mut value, &name.tags);
     if !backend.filters.is_empty() {
-        value["filters"] = backend.filters.iter().map(filter).collect();
+        value["filters"] = filters(&backend.filters);
     }
     if let Err(reason) = &backend.target {
         value["fault"] = fault(reason);

@@ -44,19 +44,7 @@ fn backend(id: &BackendId) -> Arc<Backend> {
 }
 
 fn frontend(id: &FrontendId) -> Arc<Frontend> {
-    Arc::new(Frontend {
-        id: id.clone(),
-        protocol: Protocol::Http,
-        port: 80,
-        hostname: None,
-        tls: None,
-        client_certificate: None,
-        mesh_certificate: None,
-        kind: None,
-        connection_limit: None,
-        cross_mesh: false,
-        closed: None,
-    })
+    Arc::new(Frontend::new(id.clone(), Protocol::Http, 80))
 }
 
 /// Returns the change that creates and attaches a route with these rules.

@@ -151,9 +151,4 @@ impl ForwardFilters {
         }
         self.edited = EditedNames::of(&self.request);
     }
-
-    /// Returns whether requests are forwarded without changes.
-    pub fn keeps_request(&self) -> bool {
-        self.request.is_empty() && self.path.is_none()
-    }
 }

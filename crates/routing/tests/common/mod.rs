@@ -218,44 +218,28 @@ pub fn gateway() -> Name {
 
 /// A listener of the Gateway `infra/edge`.
 pub fn listener(name: &str, port: u16, protocol: Protocol, hostname: Option<&str>) -> Frontend {
+    let id = FrontendId::Listener {
+        gateway: gateway(),
+        owner: ObjectKey::new(Kind::Gateway, "infra", "edge"),
+        listener: name.into(),
+    };
     Frontend {
-        id: FrontendId::Listener {
-            gateway: gateway(),
-            owner: ObjectKey::new(Kind::Gateway, "infra", "edge"),
-            listener: name.into(),
-        },
-        protocol,
-        port,
         hostname: hostname.map(Hostname::new),
-        tls: None,
-        client_certificate: None,
-        mesh_certificate: None,
-        kind: None,
-        connection_limit: None,
-        cross_mesh: false,
-        closed: None,
+        ..Frontend::new(id, protocol, port)
     }
 }
 
 /// A port of the Service `shop/cart`.
 pub fn mesh(port: u16, scope: Scope, kind: Kind) -> Frontend {
-    Frontend {
-        id: FrontendId::Mesh {
-            parent: cart(),
-            transport: pointsman_binding::bound::Transport::of(kind),
-            port,
-            scope,
-        },
-        protocol: Protocol::Http,
+    let id = FrontendId::Mesh {
+        parent: cart(),
+        transport: pointsman_binding::bound::Transport::of(kind),
         port,
-        hostname: None,
-        tls: None,
-        client_certificate: None,
-        mesh_certificate: None,
+        scope,
+    };
+    Frontend {
         kind: Some(kind),
-        connection_limit: None,
-        cross_mesh: false,
-        closed: None,
+        ..Frontend::new(id, Protocol::Http, port)
     }
 }
 
