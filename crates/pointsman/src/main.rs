@@ -12,7 +12,6 @@ mod graph;
 mod input;
 mod install;
 mod logging;
-mod lookup;
 mod merged_rules;
 mod output;
 mod proxy;

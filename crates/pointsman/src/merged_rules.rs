@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use pointsman_binding::bound::{RuleSource, policy_names};
 use pointsman_binding::{MergedRule, MergedRules};
+use pointsman_control::explain::proxy_or_gateway;
 use pointsman_control::offline::Loaded;
 use pointsman_resources::Severity;
 use pointsman_routing::evaluation_order;
@@ -13,7 +14,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::Format;
-use crate::lookup;
 use crate::output::{self, Paint, Style};
 
 /// Output of `check --for`.
@@ -48,10 +48,10 @@ pub fn run(loaded: &Loaded, name: &str, format: Format) -> Result<ExitCode> {
     for error in findings.clone().filter(|f| f.severity == Severity::Error) {
         output::print_error(&error.to_string());
     }
-    let key = match lookup::proxy_or_gateway(&loaded.binder, name) {
+    let key = match proxy_or_gateway(&loaded.binder, name) {
         Ok(key) => key,
         Err(error) => {
-            output::print_error(&format!("--for {error}"));
+            output::print_error(&format!("--for `{name}`: {error}"));
             return Ok(ExitCode::from(2));
         }
     };

@@ -1,11 +1,11 @@
 //! The pages of the admin server.
 
+use pointsman_control::explain::RequestDescription;
 use pointsman_control::explain::explain as control_explain;
-use pointsman_routing::explain::Query;
 
 use super::{AdminResponse, AdminState, Body, PeerState, config, peer};
 use crate::check::reported::ReportedPage;
-use crate::cli::{ClusterSource, Explain, Format, Paths, PermissionArgs, Sources};
+use crate::cli::{Format, Paths};
 use crate::explain;
 use crate::output::Paint;
 
@@ -104,15 +104,16 @@ fn conditions(query: &str, state: &AdminState) -> Result<AdminResponse, String> 
 
 /// Explains the request that a query describes, with the configuration in effect.
 fn explain(query: &str, state: &AdminState) -> Result<AdminResponse, String> {
-    let (arguments, mut query) = parse_query(query, state.paths)?;
+    let (description, format) = parse_query(query, state.paths)?;
+    let mut query = description.parse().map_err(|error| error.to_string())?;
     let snapshot = state.snapshots.latest();
     let tables = state.snapshots.tables(&snapshot);
     let explanation = state.snapshots.with_binder(&snapshot, |binder| {
-        explain::resolve_mesh_names(binder, &arguments, &mut query)?;
-        anyhow::Ok(control_explain(binder, &tables, &query))
+        let resolved = description.resolve(binder, &mut query);
+        resolved.map(|()| control_explain(binder, &tables, &query))
     });
-    let explanation = explanation.map_err(|error| format!("{error:#}"))?;
-    if arguments.sources.output == Format::Text {
+    let explanation = explanation.map_err(|error| error.to_string())?;
+    if format == Format::Text {
         return Ok(AdminResponse {
             status: 200,
             content_type: "text/plain; charset=utf-8",
@@ -137,38 +138,26 @@ fn metrics(state: &AdminState) -> AdminResponse {
     }
 }
 
-/// Parses `/explain?url=…&method=…&header=…&gateway=…&from=…&sni=…&output=…` into the arguments of the command `explain`.
-fn parse_query(query: &str, paths: Paths) -> Result<(Explain, Query), String> {
-    let mut arguments = Explain {
-        sources: Sources {
-            cluster: ClusterSource::default(),
-            controller_name: String::new(),
-            paths: Vec::new(),
-            permissions: PermissionArgs::default(),
-            output: Format::Json,
-        },
-        server: None,
-        gateway: None,
-        from: None,
-        sni: None,
-        method: None,
-        headers: Vec::new(),
-        path_policy: paths,
-        url: String::new(),
+/// Parses `/explain?url=…&method=…&header=…&gateway=…&from=…&sni=…&output=…`.
+fn parse_query(query: &str, paths: Paths) -> Result<(RequestDescription, Format), String> {
+    let mut description = RequestDescription {
+        paths: paths.policy(),
+        ..RequestDescription::default()
     };
+    let mut format = Format::Json;
     for part in query.split('&').filter(|part| !part.is_empty()) {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         let value = decode(value).ok_or_else(|| format!("`{part}`: invalid percent-encoding"))?;
         let some = Some(value.clone()).filter(|value| !value.is_empty());
         match name {
-            "url" => arguments.url = value,
-            "gateway" => arguments.gateway = some,
-            "from" => arguments.from = some,
-            "sni" => arguments.sni = some,
-            "method" => arguments.method = some,
-            "header" => arguments.headers.extend(some),
-            "output" if value == "text" => arguments.sources.output = Format::Text,
-            "output" if value == "json" => arguments.sources.output = Format::Json,
+            "url" => description.url = value,
+            "gateway" => description.gateway = some,
+            "from" => description.from = some,
+            "sni" => description.sni = some,
+            "method" => description.method = some,
+            "header" => description.headers.extend(some),
+            "output" if value == "text" => format = Format::Text,
+            "output" if value == "json" => format = Format::Json,
             "output" => return Err(format!("output must be text or json, not `{value}`")),
             _ => {
                 return Err(format!(
@@ -177,11 +166,10 @@ fn parse_query(query: &str, paths: Paths) -> Result<(Explain, Query), String> {
             }
         }
     }
-    if arguments.url.is_empty() {
+    if description.url.is_empty() {
         return Err("parameter url is missing; example: /explain?url=http://host/path".to_owned());
     }
-    let query = explain::query(&arguments).map_err(|error| format!("{error:#}"))?;
-    Ok((arguments, query))
+    Ok((description, format))
 }
 
 /// Decodes a value of a query: `+` is a space, `%2F` a slash.
@@ -230,7 +218,11 @@ mod tests {
             ("url=http://a/&header=x", "not of the form"),
             ("url=ftp://a/", "not one of http"),
         ] {
-            let error = parse_query(query, Paths::Any).err().unwrap_or_default();
+            let parsed = parse_query(query, Paths::Any);
+            let parsed = parsed.and_then(|(description, _)| {
+                description.parse().map_err(|error| error.to_string())
+            });
+            let error = parsed.err().unwrap_or_default();
             assert!(error.contains(expected), "{query}: {error}");
         }
     }

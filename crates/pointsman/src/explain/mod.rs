@@ -4,22 +4,21 @@ mod remote;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::IpAddr;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow};
 use pointsman_binding::{Binder, Warning, without_manifests};
-use pointsman_control::explain::explain;
+use pointsman_control::explain::{DescriptionError, RequestDescription, explain};
 use pointsman_resources::text::single_line;
-use pointsman_resources::{Kind, Name, ObjectKey};
+use pointsman_resources::{Kind, Name};
 use pointsman_routing::explain::{
-    BackendShare, ExplainedResponse, Explanation, MirrorShare, Outcome, Query, ReceivedRequest,
-    RuleRef, Status,
+    BackendShare, ExplainedResponse, Explanation, MirrorShare, Outcome, ReceivedRequest, RuleRef,
+    Status,
 };
+use serde_json::Value;
 
 use crate::cli::{Explain, Format};
 use crate::input;
-use crate::lookup;
 use crate::output::{self, Paint, Style};
 
 /// Runs `explain`.
@@ -27,7 +26,8 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
     if let Some(server) = &arguments.server {
         return remote::run(server, arguments);
     }
-    let mut query = query(arguments)?;
+    let description = arguments.description();
+    let mut query = description.parse().map_err(of_flags)?;
     let (loaded, _) = input::load(&arguments.sources)?;
     let errors = loaded
         .objects
@@ -39,7 +39,8 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
         output::print_error(&error.to_string());
         unreadable = true;
     }
-    resolve_mesh_names(&loaded.binder, arguments, &mut query)?;
+    let resolved = description.resolve(&loaded.binder, &mut query);
+    resolved.map_err(of_flags)?;
     let explanation = explain(&loaded.binder, &loaded.tables, &query);
     if explanation.outcome == Outcome::NoFrontend {
         warn_of_unserved(&loaded.binder);
@@ -48,16 +49,38 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
         Format::Text => output::print(&text(&explanation, &Paint::new()))?,
         format => output::structured(format, &explanation)?,
     }
-    Ok(
-        match (unreadable, explanation.outcome, &explanation.status) {
-            (true, ..) => ExitCode::from(2),
-            (_, Outcome::Forward, _) if explanation.fails() => ExitCode::from(1),
-            (_, Outcome::Forward | Outcome::Redirect, None) => ExitCode::SUCCESS,
-            (_, Outcome::Redirect, _) => ExitCode::SUCCESS,
-            (_, Outcome::Respond, Some(Status::Http(status))) if *status < 400 => ExitCode::SUCCESS,
-            _ => ExitCode::from(1),
-        },
-    )
+    Ok(ExitCode::from(match unreadable {
+        true => 2,
+        false => exit_status(&serde_json::to_value(&explanation)?),
+    }))
+}
+
+impl Explain {
+    /// Returns the request that the arguments describe.
+    fn description(&self) -> RequestDescription {
+        RequestDescription {
+            url: self.url.clone(),
+            method: self.method.clone(),
+            headers: self.headers.clone(),
+            gateway: self.gateway.clone(),
+            from: self.from.clone(),
+            sni: self.sni.clone(),
+            paths: self.path_policy.policy(),
+        }
+    }
+}
+
+/// Names the flag that an error is about.
+fn of_flags(error: DescriptionError) -> anyhow::Error {
+    match &error {
+        DescriptionError::Field {
+            field: "header",
+            given,
+            reason,
+        } => anyhow!("-H `{given}`: {reason}"),
+        DescriptionError::Field { .. } => anyhow!("--{error}"),
+        DescriptionError::Url { .. } => anyhow!("{error}"),
+    }
 }
 
 /// Prints why Gateways and ListenerSets are not served, because one of them may have the expected listener.
@@ -78,102 +101,6 @@ fn warn_of_unserved(binder: &Binder) {
     if let more @ 1.. = unserved.len().saturating_sub(MAX_PRINTED) {
         output::print_error(&format!("warning: {more} more are not served"));
     }
-}
-
-/// Parses the request that the arguments describe.
-pub fn query(arguments: &Explain) -> Result<Query> {
-    let mut query = Query::new(&arguments.url).with_context(|| arguments.url.clone())?;
-    if let Some(method) = &arguments.method {
-        query.method = method.clone();
-    }
-    for header in &arguments.headers {
-        let Some((name, value)) = header.split_once(':') else {
-            bail!("-H `{header}`: the header is not of the form `name: value`");
-        };
-        query
-            .headers
-            .push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
-    }
-    if let Some(gateway) = &arguments.gateway {
-        let mut parts = gateway.splitn(3, '/');
-        let (namespace, name) = (parts.next().unwrap_or_default(), parts.next());
-        if namespace.is_empty() || name == Some("") {
-            bail!(
-                "--gateway `{gateway}`: expected NAMESPACE/NAME or NAMESPACE/NAME/LISTENER, or the NAME of a MeshGateway"
-            );
-        }
-        // A name without a namespace is that of a MeshGateway, which is looked up once all objects are bound.
-        query.gateway = Some(match name {
-            Some(name) => (Name::new(namespace, name), parts.next().map(str::to_owned)),
-            None => (Name::new("", namespace), None),
-        });
-    }
-    if let Some(from) = &arguments.from {
-        query.from = Some(match from.split_once('/') {
-            Some((namespace, pod)) => (namespace.to_owned(), Some(pod.to_owned())),
-            None => (from.clone(), None),
-        });
-    }
-    query.sni = arguments.sni.clone();
-    query.paths = arguments.path_policy.policy();
-    Ok(query)
-}
-
-/// Resolves the MeshGateway and the Dataplane that the arguments name.
-pub fn resolve_mesh_names(binder: &Binder, arguments: &Explain, query: &mut Query) -> Result<()> {
-    let gateway_key = |name: &Name| ObjectKey {
-        kind: Kind::Gateway,
-        name: name.clone(),
-    };
-    let is_gateway = |name: &Name| binder.object(&gateway_key(name)).is_some();
-    if let (Some(given), Some((name, _))) = (&arguments.gateway, &query.gateway)
-        && !is_gateway(name)
-    {
-        match lookup::mesh_gateway(binder, given).context("--gateway")? {
-            Some((name, listener)) => {
-                // A port selects all listeners that use it.
-                let port = listener
-                    .as_deref()
-                    .and_then(|name| name.parse::<u16>().ok());
-                query.target.port = port.or(query.target.port);
-                query.gateway = Some((name, listener.filter(|_| port.is_none())));
-            }
-            None if binder.rejected(&gateway_key(name)).is_some() => {
-                let key = gateway_key(name);
-                let position = binder.rejected(&key).map_or("", |position| position);
-                bail!("--gateway `{given}`: {key} was rejected as invalid at {position}")
-            }
-            None if !given.contains('/') => bail!(
-                "--gateway `{given}`: there is no MeshGateway with this name; expected NAMESPACE/NAME for a Gateway"
-            ),
-            None => {
-                bail!(
-                    "--gateway `{given}`: there is neither a Gateway nor a MeshGateway with this name"
-                )
-            }
-        }
-    }
-    if let (None, None, Ok(address)) = (
-        &query.gateway,
-        &arguments.from,
-        query.target.host.parse::<IpAddr>(),
-    ) {
-        let found = lookup::gateway_at(binder, address);
-        query.gateway = found.map(|name| (name, None));
-    }
-    let given = arguments.from.as_deref().unwrap_or_default();
-    if given.starts_with("dataplane/") {
-        let key = lookup::dataplane(binder, given).context("--from")?;
-        query.from = (key.kind == Kind::Pod)
-            .then(|| (key.namespace().to_string(), Some(key.name.name.to_string())));
-        query.dataplane = Some(key);
-    } else if let Some((namespace, Some(pod))) = &query.from {
-        let key = ObjectKey::new(Kind::Pod, namespace.as_str(), pod.as_str());
-        query.dataplane = Some(key).filter(|key| binder.is_proxy(key));
-    }
-    let dataplane = query.dataplane.as_ref();
-    query.without_identity = dataplane.is_some_and(|key| !binder.has_mtls(key));
-    Ok(())
 }
 
 /// Renders an explanation as text.
@@ -363,5 +290,56 @@ fn outcome(explanation: &Explanation, paint: &Paint) -> String {
         Outcome::Respond => format!("response by Pointsman{status}{reason}"),
         Outcome::NoFrontend => paint.paint(Style::Bad, "no listener") + &status,
         Outcome::NoRoute => paint.paint(Style::Bad, "no rule matches") + &status,
+    }
+}
+
+/// Returns the exit status for an explanation, as it is printed: 1 if the client gets an error.
+fn exit_status(explanation: &Value) -> u8 {
+    let backends = explanation["backends"].as_array().into_iter().flatten();
+    let mut used = backends
+        .filter(|backend| backend["share"].as_f64() > Some(0.0))
+        .peekable();
+    let fails = used.peek().is_some() && used.all(|backend| !backend["reason"].is_null());
+    match explanation["outcome"].as_str() {
+        Some("forward") => u8::from(fails || !explanation["status"].is_null()),
+        Some("redirect") => 0,
+        Some("respond") => match explanation["status"].as_u64() {
+            Some(..400) => 0,
+            _ => 1,
+        },
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_exit_status_reports_errors_to_the_client() {
+        for (explanation, expected) in [
+            (
+                json!({"outcome": "forward", "backends": [{"share": 1.0}]}),
+                0,
+            ),
+            (
+                json!({"outcome": "forward", "backends": [{"share": 1.0, "reason": "x"}]}),
+                1,
+            ),
+            (
+                json!({"outcome": "forward", "backends": [{"share": 0.5, "reason": "x"}, {"share": 0.5}]}),
+                0,
+            ),
+            (json!({"outcome": "redirect", "status": 302}), 0),
+            (json!({"outcome": "respond", "status": 204}), 0),
+            (json!({"outcome": "respond", "status": 500}), 1),
+            (json!({"outcome": "respond", "status": "reset"}), 1),
+            (json!({"outcome": "no-route", "status": 404}), 1),
+            (json!({"outcome": "no-frontend"}), 1),
+        ] {
+            assert_eq!(exit_status(&explanation), expected, "{explanation}");
+        }
     }
 }

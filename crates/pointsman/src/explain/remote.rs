@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::query;
+use super::{exit_status, of_flags};
 use crate::cli::{Explain, Format};
 use crate::client::ServerUrl;
 use crate::output;
@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Prints what a server explains.
 pub fn run(server: &ServerUrl, arguments: &Explain) -> Result<ExitCode> {
     // Invalid arguments are errors here as well as there.
-    query(arguments)?;
+    arguments.description().parse().map_err(of_flags)?;
     if arguments.sni.as_deref() == Some("") {
         bail!(
             "--sni '' is not available with --server, which would use the host of the URL instead"
@@ -71,58 +71,12 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-/// Returns the exit status for an explanation, which is the same as without `--server`.
-fn exit_status(explanation: &Value) -> u8 {
-    let backends = explanation["backends"].as_array().into_iter().flatten();
-    let mut used = backends
-        .filter(|backend| backend["share"].as_f64() > Some(0.0))
-        .peekable();
-    let fails = used.peek().is_some() && used.all(|backend| !backend["reason"].is_null());
-    match explanation["outcome"].as_str() {
-        Some("forward") => u8::from(fails || !explanation["status"].is_null()),
-        Some("redirect") => 0,
-        Some("respond") => match explanation["status"].as_u64() {
-            Some(..400) => 0,
-            _ => 1,
-        },
-        _ => 1,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn values_of_a_query_are_encoded() {
         assert_eq!(encode("x: a&b=/ü"), "x%3A%20a%26b%3D%2F%C3%BC");
-    }
-
-    #[test]
-    fn the_exit_status_reports_errors_to_the_client() {
-        for (explanation, expected) in [
-            (
-                json!({"outcome": "forward", "backends": [{"share": 1.0}]}),
-                0,
-            ),
-            (
-                json!({"outcome": "forward", "backends": [{"share": 1.0, "reason": "x"}]}),
-                1,
-            ),
-            (
-                json!({"outcome": "forward", "backends": [{"share": 0.5, "reason": "x"}, {"share": 0.5}]}),
-                0,
-            ),
-            (json!({"outcome": "redirect", "status": 302}), 0),
-            (json!({"outcome": "respond", "status": 204}), 0),
-            (json!({"outcome": "respond", "status": 500}), 1),
-            (json!({"outcome": "respond", "status": "reset"}), 1),
-            (json!({"outcome": "no-route", "status": 404}), 1),
-            (json!({"outcome": "no-frontend"}), 1),
-        ] {
-            assert_eq!(exit_status(&explanation), expected, "{explanation}");
-        }
     }
 }

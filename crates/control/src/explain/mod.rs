@@ -1,5 +1,8 @@
 //! Explanations of requests. The tables know which rule a request matches; the binder knows why other routes were rejected or overridden.
 
+mod names;
+mod request;
+
 use std::net::IpAddr;
 
 use pointsman_binding::Binder;
@@ -10,6 +13,9 @@ use pointsman_routing::explain::{
     self, Directory, Explanation, MeshParent, Query, RefusedCandidate,
 };
 use pointsman_routing::{Criterion, Tables};
+
+pub use names::{NameError, proxy_or_gateway};
+pub use request::{DescriptionError, RequestDescription};
 
 /// Explains how a request is routed.
 pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
