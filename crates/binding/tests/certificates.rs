@@ -3,7 +3,7 @@
 mod common;
 
 use common::certificates::{authority, fresh_secret, pair, secret};
-use common::{Bound, doc, key, listener, message, own_conditions, puts, service};
+use common::{Bound, doc, gateway_g, key, listener, message, own_conditions, puts, service};
 use pointsman_binding::{Binder, Change};
 use pointsman_resources::Name;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
@@ -29,20 +29,8 @@ macro_rules! data {
     };
 }
 
-fn gateway(fields: &str) -> String {
-    doc(
-        "GatewayClass",
-        "ours",
-        "{controllerName: pointsman.io/controller}",
-    ) + &doc(
-        "Gateway",
-        "infra/g",
-        &format!("{{gatewayClassName: ours, {fields}}}"),
-    )
-}
-
 fn https(hostname: &str) -> String {
-    gateway(&format!(
+    gateway_g(&format!(
         "listeners: [{{name: a, port: 443, protocol: HTTPS, hostname: '{hostname}', tls: {{certificateRefs: [{{name: c}}]}}}}]"
     ))
 }
@@ -145,7 +133,7 @@ fn a_listener_with_an_unusable_key_reports_the_reason() {
 
 #[test]
 fn a_gateways_client_certificate_is_validated_like_a_listeners() {
-    let plain = gateway(
+    let plain = gateway_g(
         "tls: {backend: {clientCertificateRef: {name: c}}}, listeners: [{name: a, port: 80, protocol: HTTP}]",
     );
     for (certificate, private, words) in unusable() {
@@ -163,7 +151,7 @@ fn a_gateways_client_certificate_is_validated_like_a_listeners() {
 
 /// A policy for a Service with a route, with CA certificates in the ConfigMap `ca`.
 fn policy() -> String {
-    gateway("listeners: [{name: a, port: 80, protocol: HTTP}]")
+    gateway_g("listeners: [{name: a, port: 80, protocol: HTTP}]")
         + &service("infra/web", "{ports: [{port: 80}]}")
         + &doc(
             "HTTPRoute",
@@ -178,7 +166,7 @@ fn policy() -> String {
 }
 
 fn client_validation() -> String {
-    gateway(
+    gateway_g(
         "tls: {frontend: {default: {validation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}}}, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}}]",
     ) + &fresh_secret("infra/c")
 }
@@ -275,7 +263,7 @@ fn certificates_that_clients_will_reject_cause_warnings() {
 #[test]
 fn client_certificates_and_authorities_cause_warnings_too() {
     let (certificate, private) = valid("x", (2020, 1, 1), (2021, 1, 1));
-    let plain = gateway(
+    let plain = gateway_g(
         "tls: {backend: {clientCertificateRef: {name: c}}}, listeners: [{name: a, port: 80, protocol: HTTP}]",
     );
     let bound = Bound::of(&(plain + &secret("infra/c", &certificate, &private)));

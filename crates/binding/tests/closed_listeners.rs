@@ -4,7 +4,7 @@
 mod common;
 
 use common::certificates::fresh_secret;
-use common::{Bound, doc, key, listener, puts};
+use common::{Bound, doc, gateway_g, key, listener, puts};
 use pointsman_binding::Change;
 use pointsman_binding::bound::FrontendId;
 
@@ -12,17 +12,9 @@ const G: &str = "Gateway infra/g";
 
 fn gateway(listeners: &[&str]) -> String {
     let listeners = listeners.join(", ");
-    doc(
-        "GatewayClass",
-        "ours",
-        "{controllerName: pointsman.io/controller}",
-    ) + &doc(
-        "Gateway",
-        "infra/g",
-        &format!(
-            "{{gatewayClassName: ours, allowedListeners: {{namespaces: {{from: All}}}}, listeners: [{listeners}]}}"
-        ),
-    )
+    gateway_g(&format!(
+        "allowedListeners: {{namespaces: {{from: All}}}}, listeners: [{listeners}]"
+    ))
 }
 
 const SECURE: &str = "{name: secure, port: 443, protocol: HTTPS, hostname: secure.example, tls: {certificateRefs: [{name: c}]}}";

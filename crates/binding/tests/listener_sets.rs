@@ -4,7 +4,8 @@ mod common;
 
 use common::certificates::fresh_secret;
 use common::{
-    Bound, attached, condition, conditions, doc, key, listener, message, own_conditions, puts,
+    Bound, attached, condition, conditions, doc, gateway_g, key, listener, message, own_conditions,
+    puts,
 };
 use pointsman_binding::Change;
 use pointsman_binding::status::StatusBody;
@@ -18,17 +19,9 @@ fn gateway(allowed: &str) -> String {
     } else {
         format!("allowedListeners: {{namespaces: {allowed}}}, ")
     };
-    doc(
-        "GatewayClass",
-        "ours",
-        "{controllerName: pointsman.io/controller}",
-    ) + &doc(
-        "Gateway",
-        "infra/g",
-        &format!(
-            "{{gatewayClassName: ours, {allowed}listeners: [{{name: own, port: 80, protocol: HTTP, hostname: own.example}}]}}"
-        ),
-    )
+    gateway_g(&format!(
+        "{allowed}listeners: [{{name: own, port: 80, protocol: HTTP, hostname: own.example}}]"
+    ))
 }
 
 fn set(name: &str, listeners: &str) -> String {

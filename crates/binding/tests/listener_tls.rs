@@ -5,27 +5,17 @@ mod common;
 use std::sync::Arc;
 
 use common::certificates::{authority, bundle, fresh_authority, fresh_secret, pair, secret};
-use common::{Bound, condition, doc, key, listener, message, own_conditions, puts, read};
+use common::{
+    Bound, condition, doc, gateway_g, key, listener, message, own_conditions, puts, read,
+};
 use pointsman_binding::Change;
 use pointsman_binding::bound::{PrivateKey, Protocol};
 use pointsman_resources::Resource;
 
 const G: &str = "Gateway infra/g";
 
-fn gateway(fields: &str) -> String {
-    doc(
-        "GatewayClass",
-        "ours",
-        "{controllerName: pointsman.io/controller}",
-    ) + &doc(
-        "Gateway",
-        "infra/g",
-        &format!("{{gatewayClassName: ours, {fields}}}"),
-    )
-}
-
 fn https(references: &str) -> String {
-    gateway(&format!(
+    gateway_g(&format!(
         "listeners: [{{name: a, port: 443, protocol: HTTPS, tls: {{certificateRefs: {references}}}}}]"
     ))
 }
@@ -208,7 +198,7 @@ fn a_gateway_names_the_listener_without_a_certificate() {
         (format!("{a}, {plain}"), "True/ListenersNotValid"),
         (a.to_owned(), "False/ListenersNotValid"),
     ] {
-        let mut bound = Bound::of(&gateway(&format!("listeners: [{listeners}]")));
+        let mut bound = Bound::of(&gateway_g(&format!("listeners: [{listeners}]")));
         assert_eq!(listener(&bound, G, "a")[2], "Programmed=False/Invalid");
         assert_eq!(condition(&bound, G, "Accepted"), accepted);
         assert_eq!(message(&bound, G, "Accepted"), "not valid: listener a");
@@ -221,7 +211,7 @@ fn a_gateway_names_the_listener_without_a_certificate() {
 #[test]
 fn a_listener_without_tls_settings_is_not_accepted() {
     for protocol in ["HTTPS", "TLS"] {
-        let mut objects = read(&gateway(&format!(
+        let mut objects = read(&gateway_g(&format!(
             "listeners: [{{name: a, port: 443, protocol: {protocol}, tls: {{certificateRefs: [{{name: c}}]}}}}, {{name: plain, port: 80, protocol: HTTP}}]"
         )));
         for object in &mut objects {
@@ -301,7 +291,7 @@ fn validating(frontend: &str) -> Bound {
         + &fresh_authority("infra/ca")
         + &fresh_authority("infra/ca-2")
         + &fresh_authority("team/far");
-    Bound::of(&(gateway(&format!("tls: {{frontend: {frontend}}}, {TWO}")) + &objects))
+    Bound::of(&(gateway_g(&format!("tls: {{frontend: {frontend}}}, {TWO}")) + &objects))
 }
 
 fn authorities(bound: &Bound) -> Vec<usize> {
@@ -434,7 +424,7 @@ fn the_insecure_fallback_mode_is_reported() {
 fn a_cluster_trust_bundle_contains_authorities() {
     let frontend = "tls: {frontend: {default: {validation: {caCertificateRefs: [{group: certificates.k8s.io, kind: ClusterTrustBundle, name: roots}]}}}}";
     let two = pair("one").0 + &pair("two").0;
-    let base = gateway(&format!("{frontend}, {TWO}")) + &fresh_secret("infra/c");
+    let base = gateway_g(&format!("{frontend}, {TWO}")) + &fresh_secret("infra/c");
     let mut bound = Bound::of(&(base.clone() + &bundle("roots", &two)));
     assert_eq!(authorities(&bound), [2, 2, 0]);
     bound.apply([pointsman_binding::Change::Delete(key(
@@ -459,7 +449,7 @@ fn a_cluster_trust_bundle_contains_authorities() {
 #[test]
 fn a_malformed_authority_is_ignored() {
     let bound = Bound::of(
-        &(gateway(&format!(
+        &(gateway_g(&format!(
             "tls: {{frontend: {{default: {{validation: {{caCertificateRefs: [{{kind: ConfigMap, group: '', name: bad}}]}}}}}}}}, {TWO}"
         )) + &fresh_secret("infra/c")
             + &authority(
@@ -495,7 +485,7 @@ fn a_gateway_may_present_a_certificate_to_backends() {
         ("{name: c, namespace: team}", "False/RefNotPermitted"),
     ] {
         let bound = Bound::of(
-            &(gateway(&format!(
+            &(gateway_g(&format!(
                 "tls: {{backend: {{clientCertificateRef: {reference}}}}}, listeners: [{{name: a, port: 80, protocol: HTTP}}]"
             )) + &fresh_secret("infra/c")
                 + &secret("infra/bad", "x", "y")),
@@ -536,7 +526,7 @@ fn overlapping_hostnames_of_https_listeners_are_reported() {
         ("port: 443", "port: 8443, hostname: b.example", false),
     ] {
         let bound = Bound::of(
-            &(gateway(&format!(
+            &(gateway_g(&format!(
                 "listeners: [{{name: a, {a}, {tls}}}, {{name: b, {b}, {tls}}}]"
             )) + &fresh_secret("infra/c")),
         );

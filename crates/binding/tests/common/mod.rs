@@ -444,3 +444,18 @@ pub fn port_tls(bound: &Bound, name: &str) -> Vec<String> {
     })
     .collect()
 }
+
+/// Returns a managed GatewayClass, and a Gateway `infra/g` with these fields.
+pub fn gateway_g(fields: &str) -> String {
+    let class = doc(
+        "GatewayClass",
+        "ours",
+        "{controllerName: pointsman.io/controller}",
+    );
+    class
+        + &doc(
+            "Gateway",
+            "infra/g",
+            &format!("{{gatewayClassName: ours, {fields}}}"),
+        )
+}
