@@ -440,7 +440,7 @@ impl RouteResolver<'_> {
             .iter()
             .filter(|port| reference.port.is_none_or(|wanted| wanted == port.port))
             .filter(|port| reference.section_name.is_none() || reference.section_name == port.name)
-            .filter(|port| port.transport == transport.name())
+            .filter(|port| port.protocol == transport.name())
             .map(|port| port.port)
             .collect();
         ports.sort_unstable();
@@ -450,8 +450,8 @@ impl RouteResolver<'_> {
                 .ports
                 .iter()
                 .map(|p| match &p.name {
-                    Some(name) => format!("{} ({name}, {})", p.port, p.transport),
-                    None => format!("{} ({})", p.port, p.transport),
+                    Some(name) => format!("{} ({name}, {})", p.port, p.protocol),
+                    None => format!("{} ({})", p.port, p.protocol),
                 })
                 .collect();
             let wanted = match (&reference.section_name, reference.port) {

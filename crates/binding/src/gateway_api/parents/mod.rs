@@ -7,6 +7,7 @@ pub(crate) mod listeners;
 mod service;
 mod service_import;
 
+use pointsman_resources::core::ServicePort;
 use pointsman_resources::meta::GATEWAY_GROUP;
 use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey};
@@ -15,18 +16,10 @@ use crate::engine::Reader;
 
 /// A parent whose ports are called by name or virtual address, such as a Service.
 pub(crate) struct MeshParent {
-    pub ports: Vec<ParentPort>,
+    /// Ports, which `sectionName` selects by name.
+    pub ports: Vec<ServicePort>,
     /// Reason and message if no route can attach to it.
     pub refused: Option<(&'static str, String)>,
-}
-
-/// A port of a [`MeshParent`].
-pub(crate) struct ParentPort {
-    /// Name, by which `sectionName` selects it.
-    pub name: Option<String>,
-    pub port: u16,
-    /// `TCP` or `UDP`.
-    pub transport: String,
 }
 
 /// A kind of mesh parent.

@@ -3,7 +3,7 @@
 use pointsman_resources::core::ServiceType;
 use pointsman_resources::{Kind, Name};
 
-use super::{MeshParent, MeshParentKind, ParentPort};
+use super::{MeshParent, MeshParentKind};
 use crate::engine::Reader;
 
 pub(super) const PARENT: MeshParentKind = MeshParentKind {
@@ -24,13 +24,8 @@ fn read(reader: &Reader<'_>, name: &Name) -> Option<MeshParent> {
     } else {
         None
     };
-    let ports = spec.ports.iter().map(|port| ParentPort {
-        name: port.name.clone(),
-        port: port.port,
-        transport: port.protocol.clone(),
-    });
     Some(MeshParent {
-        ports: ports.collect(),
+        ports: spec.ports.clone(),
         refused: refused.map(|message| ("UnsupportedValue", message)),
     })
 }

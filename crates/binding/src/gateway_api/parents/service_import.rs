@@ -2,7 +2,7 @@
 
 use pointsman_resources::{Kind, Name};
 
-use super::{MeshParent, MeshParentKind, ParentPort};
+use super::{MeshParent, MeshParentKind};
 use crate::engine::Reader;
 
 pub(super) const PARENT: MeshParentKind = MeshParentKind {
@@ -13,13 +13,8 @@ pub(super) const PARENT: MeshParentKind = MeshParentKind {
 fn read(reader: &Reader<'_>, name: &Name) -> Option<MeshParent> {
     let spec = &reader.service_import(name)?.spec;
     let headless = spec.kind == "Headless";
-    let ports = spec.ports.iter().map(|port| ParentPort {
-        name: port.name.clone(),
-        port: port.port,
-        transport: port.protocol.clone(),
-    });
     Some(MeshParent {
-        ports: ports.collect(),
+        ports: spec.ports.clone(),
         refused: headless.then(|| {
             let message =
                 format!("ServiceImport {name} is headless; routes can only attach to imports of type ClusterSetIP");
