@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::recorder::{Permission, Recorder};
 use common::{Cluster, Controller, eventually};
-use kube::api::{Api, DeleteParams, DynamicObject, PropagationPolicy};
+use kube::api::{Api, DeleteParams, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
 use pointsman_kube::gateways::{InfrastructureSettings, object_name};
@@ -249,13 +249,8 @@ async fn generate(cluster: &Cluster) {
             }
         }
     }
-    // Garbage collection leaves the objects to the controller.
-    let orphan = DeleteParams {
-        propagation_policy: Some(PropagationPolicy::Orphan),
-        ..DeleteParams::default()
-    };
-    let deleted = cluster.api("Gateway").delete("edge", &orphan).await;
-    drop(deleted.expect("it is deleted"));
+    // The Gateway becomes another controller's, so garbage collection leaves its objects to this one.
+    apply_gateway(cluster, "other").await;
     for kind in ["ServiceAccount", "ConfigMap", "Deployment", "Service"] {
         eventually(&format!("{kind} is gone"), async || !exists(kind).await).await;
     }
@@ -320,10 +315,10 @@ async fn start(cluster: &Cluster, client: &Client) -> Controller {
     controller
 }
 
-/// Applies the Gateway that everything is attached to.
-async fn apply_gateway(cluster: &Cluster) {
+/// Applies the Gateway that everything is attached to, with a class.
+async fn apply_gateway(cluster: &Cluster, class: &str) {
     let parameters = json!({"group": "pointsman.io", "kind": "GatewayParameters", "name": "own"});
-    let spec = json!({"gatewayClassName": cluster.namespace, "infrastructure": {"parametersRef": parameters}, "allowedListeners": {"namespaces": {"from": "Same"}},
+    let spec = json!({"gatewayClassName": class, "infrastructure": {"parametersRef": parameters}, "allowedListeners": {"namespaces": {"from": "Same"}},
         "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}, {"name": "tcp", "port": 81, "protocol": "TCP"}, {"name": "udp", "port": 82, "protocol": "UDP"},
             {"name": "tls", "port": 83, "protocol": "TLS", "tls": {"mode": "Passthrough"}}]});
     cluster
@@ -351,7 +346,7 @@ async fn a_controller_makes_the_requests_that_it_has_permission_for_and_no_other
         }
     }
 
-    apply_gateway(&cluster).await;
+    apply_gateway(&cluster, &cluster.namespace).await;
     for object in reported(&cluster) {
         objects.create(object).await;
     }
@@ -362,7 +357,7 @@ async fn a_controller_makes_the_requests_that_it_has_permission_for_and_no_other
     assert!(verified.is_err());
     first.stop().await;
     // Another replica reports the same problems.
-    apply_gateway(&cluster).await;
+    apply_gateway(&cluster, &cluster.namespace).await;
     let second = start(&cluster, &client).await;
     eventually("every permission is used", async || {
         let unused = unused(&recorder, &served);
