@@ -247,7 +247,10 @@ mod tests {
                 let (shared, admitted) = (shared.clone(), admitted.clone());
                 let (own_closed, own_free) = (closed.clone(), free.clone());
                 spawn_local(async move {
-                    let acquire = || Some(own_free.set(own_free.get().checked_sub(1)?));
+                    let acquire = || {
+                        own_free.set(own_free.get().checked_sub(1)?);
+                        Some(())
+                    };
                     let make_room = || {
                         own_closed.set(own_closed.get() + 1);
                         true
