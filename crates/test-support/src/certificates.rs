@@ -62,6 +62,11 @@ impl Authority {
         }
     }
 
+    /// Returns a ConfigMap with the authority's certificate. `name` is `NAMESPACE/NAME`.
+    pub fn config_map(&self, name: &str) -> String {
+        manifests::ca_config_map(name, &self.pem)
+    }
+
     /// Returns the authority's certificate in DER.
     pub fn der(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("a certificate")
@@ -83,9 +88,15 @@ impl TestCertificate {
         manifests::tls_secret(name, &self.certificate, &self.key)
     }
 
-    /// Returns the certificate in DER.
+    /// Returns the leaf certificate in DER.
     pub fn der(&self) -> CertificateDer<'static> {
-        CertificateDer::from_pem_slice(self.certificate.as_bytes()).expect("a certificate")
+        self.chain().swap_remove(0)
+    }
+
+    /// Returns all certificates in DER, the leaf first.
+    pub fn chain(&self) -> Vec<CertificateDer<'static>> {
+        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes());
+        chain.collect::<Result<_, _>>().expect("certificates")
     }
 
     /// Returns the private key in DER.

@@ -43,7 +43,7 @@ pub fn service(name: &str, spec: &str) -> String {
 pub fn tls_secret(name: &str, certificate: &str, key: &str) -> String {
     let metadata = metadata(name);
     format!(
-        "\n---\n{{apiVersion: v1, kind: Secret, metadata: {metadata}, type: kubernetes.io/tls, stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}}}"
+        "\n---\n{{apiVersion: v1, kind: Secret, metadata: {metadata}, type: kubernetes.io/tls, stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}}}\n"
     )
 }
 
@@ -51,7 +51,7 @@ pub fn tls_secret(name: &str, certificate: &str, key: &str) -> String {
 pub fn ca_config_map(name: &str, pem: &str) -> String {
     let metadata = metadata(name);
     format!(
-        "\n---\n{{apiVersion: v1, kind: ConfigMap, metadata: {metadata}, data: {{ca.crt: {pem:?}}}}}"
+        "\n---\n{{apiVersion: v1, kind: ConfigMap, metadata: {metadata}, data: {{ca.crt: {pem:?}}}}}\n"
     )
 }
 

@@ -330,7 +330,7 @@ fn listeners() -> String {
 #[tokio::test]
 async fn filters_and_failing_shares_behave_as_explained() {
     let authority = Authority::new();
-    let certificate = authority.sign(&["a.example.com", "b.example.com"]);
+    let certificate = authority.issue(&["a.example.com", "b.example.com"]);
     let http = Backend::http1_with("web", |_| {
         status(200)
             .header("x-here", "backend")
@@ -356,7 +356,7 @@ async fn filters_and_failing_shares_behave_as_explained() {
         };
         let mut manifests = [
             listeners(),
-            certificate.secret("cert"),
+            certificate.secret("default/cert"),
             service_as("web", protocol, &[backend]),
             service_as("empty", protocol, &[]),
         ]

@@ -51,7 +51,7 @@ async fn plaintext_to_a_service_port_with_a_tls_route() {
     let authority = Authority::new();
     let cluster = Address::new();
     let config = authority
-        .sign(&["shop.example"])
+        .issue(&["shop.example"])
         .server(&["http/1.1"], None);
     let backend = Backend::tls("shop", config).await;
     let manifests = mesh_service("shop", cluster.ip, &backend) + &tls_route();

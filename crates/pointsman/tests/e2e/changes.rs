@@ -146,7 +146,7 @@ async fn soak_no_request_is_lost_during_configuration_changes() {
     let gateway = Gateway::setup(&listeners(false))
         .file(
             "cert.yaml",
-            &authority.sign(&["example.com"]).secret("cert"),
+            &authority.issue(&["example.com"]).secret("default/cert"),
         )
         .file("services.yaml", &service("web", &[&one, &two]))
         .file("routes.yaml", &some_routes(0, "web"))
@@ -177,7 +177,7 @@ async fn soak_no_request_is_lost_during_configuration_changes() {
                 3 => gateway.write("main.yaml", &listeners(number / 6 % 2 == 0)),
                 4 => gateway.write(
                     "cert.yaml",
-                    &authority.sign(&["example.com"]).secret("cert"),
+                    &authority.issue(&["example.com"]).secret("default/cert"),
                 ),
                 _ => {
                     gateway.write("services.yaml", &service("web", &[&one, &two]));

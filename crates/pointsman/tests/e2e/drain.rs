@@ -137,7 +137,7 @@ async fn a_connection_without_a_complete_request_does_not_delay_the_shutdown() {
         "{name: https, port: 8443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}";
     let manifests = [
         gateway(&["{name: http, port: 8080, protocol: HTTP}", https]),
-        Authority::new().sign(&["example.com"]).secret("cert"),
+        Authority::new().issue(&["example.com"]).secret("default/cert"),
         service("web", &[&backend]),
         route("web", &[&to("web")]),
     ]

@@ -23,7 +23,7 @@ async fn h2spec_passes() {
             &format!("{{name: http, port: {HTTP}, protocol: HTTP}}"),
             &https,
         ]),
-        authority.sign(&["example.com"]).secret("cert"),
+        authority.issue(&["example.com"]).secret("default/cert"),
         service("web", &[&backend]),
         route("web", &[&to("web")]),
     ];

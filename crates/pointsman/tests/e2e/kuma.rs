@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::mesh::{PORT, ask_from, connect_from, mesh_route, mesh_service, pod};
 use crate::support::backend::{Backend, RecordedRequest};
-use crate::support::certificates::{Authority, Handshake, Identity, shown};
+use crate::support::certificates::{Authority, Handshake, TestCertificate, shown};
 use crate::support::eventually;
 use crate::support::gateway::{Address, Gateway};
 use crate::support::http1::Http1;
@@ -403,11 +403,11 @@ async fn a_reload_rereads_files_named_by_manifests() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let authority = Authority::new();
-    let write = |identity: &Identity| {
+    let write = |identity: &TestCertificate| {
         let pem = format!("{}{}", identity.certificate, identity.key);
         std::fs::write(path("a.pem"), pem).expect("written");
     };
-    let first = authority.sign(&["a.example"]);
+    let first = authority.issue(&["a.example"]);
     write(&first);
     std::fs::write(path("body"), "old").expect("written");
     let listeners = |more: &str| {
@@ -439,18 +439,18 @@ async fn a_reload_rereads_files_named_by_manifests() {
         .start()
         .await;
     let at = SocketAddr::new(edge.ip, 8443);
-    assert_eq!(shown(at, "a.example").await, first.leaf());
+    assert_eq!(shown(at, "a.example").await, first.der().to_vec());
     let stream = Handshake::new(&authority, "a.example").connect(at).await;
     let mut here = Http1::over(stream);
     assert_eq!(here.ask(&get("/").host("a.example")).await.text(), "old");
     assert_eq!(here.ask(&get("/").host("b.example")).await.status, 404);
 
-    let second = authority.sign(&["a.example"]);
+    let second = authority.issue(&["a.example"]);
     write(&second);
     std::fs::write(path("body"), "new").expect("written");
     gateway.signal("HUP");
     eventually("the new certificate", || async {
-        shown(at, "a.example").await == second.leaf()
+        shown(at, "a.example").await == second.der().to_vec()
     })
     .await;
     let plain = SocketAddr::new(edge.ip, 8080);
@@ -466,7 +466,7 @@ async fn a_reload_rereads_files_named_by_manifests() {
             .contains("a section has no end; its last valid content stays in effect")
     })
     .await;
-    assert_eq!(shown(at, "a.example").await, second.leaf());
+    assert_eq!(shown(at, "a.example").await, second.der().to_vec());
     std::fs::write(
         path("a.pem"),
         format!("{}{}", first.certificate, second.key),
@@ -479,7 +479,7 @@ async fn a_reload_rereads_files_named_by_manifests() {
         )
     })
     .await;
-    assert_eq!(shown(at, "a.example").await, second.leaf());
+    assert_eq!(shown(at, "a.example").await, second.der().to_vec());
     std::fs::remove_file(path("a.pem")).expect("removed");
     gateway.write("main.yaml", &(listeners(", tags: {more: tags}") + &tea));
     eventually("a word on it", || async {
@@ -488,7 +488,7 @@ async fn a_reload_rereads_files_named_by_manifests() {
             .contains("its last valid content stays in effect")
     })
     .await;
-    assert_eq!(shown(at, "a.example").await, second.leaf());
+    assert_eq!(shown(at, "a.example").await, second.der().to_vec());
 }
 
 /// The author of a direct response learns which file is missing; clients do not.

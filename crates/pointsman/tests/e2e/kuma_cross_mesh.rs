@@ -91,7 +91,7 @@ async fn only_proxies_of_meshes_may_connect_to_a_cross_mesh_gateway() {
         .ask(&ask)
         .await;
     assert_eq!((open.status, open.reason()), (400, Some("NotTls")));
-    let stranger = Authority::new().sign(&["gateway.mesh"]);
+    let stranger = Authority::new().issue(&["gateway.mesh"]);
     for identity in [None, Some(&stranger)] {
         // In TLS 1.3, the client's handshake is complete before the server verifies its certificate.
         let stream = gullible((gateway.ip, 9080).into(), "gateway.mesh", identity).await;

@@ -181,9 +181,9 @@ async fn forwarding_headers_are_trusted_by_the_address_in_the_header() {
 #[tokio::test]
 async fn the_header_precedes_tls_that_is_terminated_or_passed_through_and_tcp() {
     let authority = Authority::new();
-    let identity = authority.sign(&["example.com"]);
+    let identity = authority.issue(&["example.com"]);
     let (web, echo) = (Backend::http1("web").await, Backend::tcp("echo").await);
-    let server = authority.sign(&["through.example"]);
+    let server = authority.issue(&["through.example"]);
     let through = Backend::tls("through", server.server(&["http/1.1"], None)).await;
     let manifests = [
         gateway(&[
@@ -191,7 +191,7 @@ async fn the_header_precedes_tls_that_is_terminated_or_passed_through_and_tcp() 
             "{name: tls, port: 9443, protocol: TLS, tls: {mode: Passthrough}}",
             "{name: tcp, port: 9000, protocol: TCP}",
         ]),
-        identity.secret("cert"),
+        identity.secret("default/cert"),
         service("web", &[&web]),
         service("through", &[&through]),
         service("echo", &[&echo]),

@@ -85,7 +85,7 @@ async fn a_tcp_connection_without_a_backend_is_closed() {
 #[tokio::test]
 async fn tls_is_passed_through_by_sni_and_unknown_names_are_closed() {
     let authority = Authority::new();
-    let server = |name: &str| authority.sign(&[name]).server(&["http/1.1"], None);
+    let server = |name: &str| authority.issue(&[name]).server(&["http/1.1"], None);
     let one = Backend::tls("one", server("one.example")).await;
     let two = Backend::tls("two", server("a.two.example")).await;
     let manifests = [
@@ -132,7 +132,7 @@ async fn tls_is_terminated_for_a_tls_route_beside_passthrough_on_one_port() {
     let echo = Backend::tcp("echo").await;
     let through = Backend::tls(
         "through",
-        authority.sign(&["through.example"]).server(&[], None),
+        authority.issue(&["through.example"]).server(&[], None),
     )
     .await;
     let manifests = [
@@ -144,7 +144,7 @@ async fn tls_is_terminated_for_a_tls_route_beside_passthrough_on_one_port() {
                 "{{name: through, port: {PORT}, protocol: TLS, hostname: through.example, tls: {{mode: Passthrough}}}}"
             ),
         ]),
-        authority.sign(&["ends.example"]).secret("cert"),
+        authority.issue(&["ends.example"]).secret("default/cert"),
         service("echo", &[&echo]),
         service("through", &[&through]),
         route_of(
@@ -189,7 +189,7 @@ async fn a_tcp_route_gets_the_connections_that_no_tls_route_matches_on_a_termina
         gateway(&[&format!(
             "{{name: tls, port: {PORT}, protocol: TLS, tls: {{certificateRefs: [{{name: cert}}]}}}}"
         )]),
-        authority.sign(&names).secret("cert"),
+        authority.issue(&names).secret("default/cert"),
         service("named", &[&named]),
         service("rest", &[&rest]),
         route_of("TCPRoute", "rest", "", &[&to("rest")]),

@@ -5,7 +5,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::agree::encoded;
 use crate::support::backend::Backend;
-use crate::support::certificates::{Authority, Handshake, Identity};
+use crate::support::certificates::{Authority, Handshake, TestCertificate};
 use crate::support::eventually;
 use crate::support::gateway::{Gateway, HTTPS};
 use crate::support::http1::Http1;
@@ -20,13 +20,13 @@ fn listener(name: &str, hostname: &str, secret: &str) -> String {
     )
 }
 
-fn one_listener(backend: &Backend, identity: &Identity) -> String {
+fn one_listener(backend: &Backend, identity: &TestCertificate) -> String {
     let listener = format!(
         "{{name: https, port: {HTTPS}, protocol: HTTPS, tls: {{certificateRefs: [{{name: cert}}]}}}}"
     );
     [
         gateway(&[&listener]),
-        identity.secret("cert"),
+        identity.secret("default/cert"),
         service("web", &[backend]),
         route("web", &[&to("web")]),
     ]
@@ -37,7 +37,7 @@ fn one_listener(backend: &Backend, identity: &Identity) -> String {
 async fn alpn_selects_http_2_or_http_1() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
-    let gateway = Gateway::of(&one_listener(&backend, &authority.sign(&["example.com"]))).await;
+    let gateway = Gateway::of(&one_listener(&backend, &authority.issue(&["example.com"]))).await;
     let shake = Handshake::new(&authority, "example.com");
     let stream = shake
         .alpn(&["h2", "http/1.1"])
@@ -65,7 +65,7 @@ async fn alpn_selects_http_2_or_http_1() {
 async fn tls_1_2_and_1_3_are_supported() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
-    let gateway = Gateway::of(&one_listener(&backend, &authority.sign(&["example.com"]))).await;
+    let gateway = Gateway::of(&one_listener(&backend, &authority.issue(&["example.com"]))).await;
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let versions = [version];
         let shake = Handshake::new(&authority, "example.com").versions(&versions);
@@ -78,7 +78,7 @@ async fn tls_1_2_and_1_3_are_supported() {
 async fn clients_below_the_minimum_tls_version_are_refused() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
-    let manifests = one_listener(&backend, &authority.sign(&["example.com"]));
+    let manifests = one_listener(&backend, &authority.issue(&["example.com"]));
     let gateway = Gateway::setup(&manifests).argument("--min-tls", "1.3");
     let gateway = gateway.start().await;
     let versions = [&rustls::version::TLS12];
@@ -97,13 +97,13 @@ async fn rsa_and_ecdsa_keys_are_accepted_in_every_encoding() {
     let backend = Backend::http1("web").await;
     for (certificate, key) in [("rsa.crt", "rsa-pkcs1.key"), ("ec.crt", "ec-sec1.key")] {
         let read = |name: &str| std::fs::read_to_string(format!("{data}{name}")).expect("a file");
-        let identity = Identity {
+        let identity = TestCertificate {
             certificate: read(certificate),
             key: read(key),
         };
         let gateway = Gateway::of(&one_listener(&backend, &identity)).await;
         let seen = crate::support::certificates::shown(gateway.at(HTTPS), "example.com").await;
-        assert_eq!(seen, identity.leaf(), "{key}");
+        assert_eq!(seen, identity.der().to_vec(), "{key}");
     }
 }
 
@@ -116,8 +116,8 @@ async fn sni_selects_listener_certificate_and_routes() {
             &listener("one", "one.example", "one"),
             &listener("two", "*.two.example", "two"),
         ]),
-        authority.sign(&["one.example"]).secret("one"),
-        authority.sign(&["*.two.example"]).secret("two"),
+        authority.issue(&["one.example"]).secret("default/one"),
+        authority.issue(&["*.two.example"]).secret("default/two"),
         service("one", &[&one]),
         service("two", &[&two]),
         route_on(
@@ -153,13 +153,13 @@ async fn sni_selects_listener_certificate_and_routes() {
 async fn the_authority_of_another_listener_on_a_connection_is_421() {
     let authority = Authority::new();
     let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
-    let both = authority.sign(&["one.example", "two.example"]);
+    let both = authority.issue(&["one.example", "two.example"]);
     let manifests = [
         gateway(&[
             &listener("one", "one.example", "both"),
             &listener("two", "two.example", "both"),
         ]),
-        both.secret("both"),
+        both.secret("default/both"),
         service("one", &[&one]),
         service("two", &[&two]),
         route_on(
@@ -206,18 +206,18 @@ async fn explained(gateway: &Gateway, url: &str) -> (String, Value) {
 async fn a_listener_whose_secret_is_gone_keeps_its_hostname() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
-    let identity = authority.sign(&["secure.example", "other.example"]);
+    let identity = authority.issue(&["secure.example", "other.example"]);
     let catch_all = format!(
         "{{name: all, port: {HTTPS}, protocol: HTTPS, tls: {{certificateRefs: [{{name: all}}]}}}}"
     );
     let manifests = [
         gateway(&[&listener("secure", "secure.example", "secure"), &catch_all]),
-        identity.secret("all"),
+        identity.secret("default/all"),
         service("web", &[&backend]),
         route("web", &[&to("web")]),
     ];
     let mut gateway = Gateway::setup(&manifests.concat())
-        .file("secret.yaml", &identity.secret("secure"))
+        .file("secret.yaml", &identity.secret("default/secure"))
         .launch();
     gateway.ready().await;
     let url = format!("https://secure.example:{HTTPS}/");
@@ -242,7 +242,7 @@ async fn a_listener_whose_secret_is_gone_keeps_its_hostname() {
     let mut other = Http1::over(other.connect(gateway.at(HTTPS)).await);
     assert_eq!(other.ask(&ask).await.status, 421);
     assert_eq!(other.ask(&get("/").host("other.example")).await.status, 200);
-    gateway.write("secret.yaml", &identity.secret("secure"));
+    gateway.write("secret.yaml", &identity.secret("default/secure"));
     eventually("the Secret is back", || async {
         explained(&gateway, &url).await.0 == "forward"
     })
@@ -267,7 +267,7 @@ async fn a_listener_of_which_no_route_kind_is_valid_keeps_its_hostname() {
                 "{{name: own-tls, port: {HTTPS}, protocol: HTTPS, hostname: own.example, {tls}, {kinds}}}"
             ),
         ]),
-        authority.sign(&["own.example"]).secret("cert"),
+        authority.issue(&["own.example"]).secret("default/cert"),
         service("web", &[&backend]),
         route("web", &[&to("web")]),
     ];
@@ -295,8 +295,8 @@ async fn replacing_a_certificate_keeps_connections_open() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
     let (old, new) = (
-        authority.sign(&["example.com"]),
-        authority.sign(&["example.com"]),
+        authority.issue(&["example.com"]),
+        authority.issue(&["example.com"]),
     );
     let gateway = Gateway::of(&one_listener(&backend, &old)).await;
     let shake = Handshake::new(&authority, "example.com").alpn(&["h2"]);
@@ -305,7 +305,7 @@ async fn replacing_a_certificate_keeps_connections_open() {
     gateway.write("main.yaml", &one_listener(&backend, &new));
     let at = gateway.at(HTTPS);
     eventually("the new certificate", || async {
-        crate::support::certificates::shown(at, "example.com").await == new.leaf()
+        crate::support::certificates::shown(at, "example.com").await == new.der().to_vec()
     })
     .await;
     assert_eq!(
@@ -330,13 +330,13 @@ async fn clients_must_present_a_certificate_if_the_gateway_requires_it() {
         );
         let manifests = [
             gateway_with(&validation(mode), &[&listener]),
-            authority.sign(&["example.com"]).secret("cert"),
-            authority.config_map("clients"),
+            authority.issue(&["example.com"]).secret("default/cert"),
+            authority.config_map("default/clients"),
             service("web", &[&backend]),
             route("web", &[&to("web")]),
         ];
         let gateway = Gateway::of(&manifests.concat()).await;
-        let (good, bad) = (authority.sign(&["client"]), stranger.sign(&["client"]));
+        let (good, bad) = (authority.issue(&["client"]), stranger.issue(&["client"]));
         for (identity, let_in) in [(Some(&good), true), (None, lenient), (Some(&bad), lenient)] {
             let mut shake = Handshake::new(&authority, "example.com");
             shake.identity = identity;
@@ -371,8 +371,8 @@ async fn client_certificate_validation_may_differ_by_port() {
     );
     let manifests = [
         gateway_with(&asked, &[&https("strict", HTTPS), &https("open", 9443)]),
-        authority.sign(&["example.com"]).secret("cert"),
-        authority.config_map("clients"),
+        authority.issue(&["example.com"]).secret("default/cert"),
+        authority.config_map("default/clients"),
         service("web", &[&backend]),
         route("web", &[&to("web")]),
     ];
@@ -397,7 +397,7 @@ fn policy(hostname: &str, more: &str) -> String {
 #[tokio::test]
 async fn a_backend_is_verified_by_name_and_authority() {
     let (authority, stranger) = (Authority::new(), Authority::new());
-    let server = authority.sign_with(&["inner.example"], &["spiffe://shop/web"]);
+    let server = authority.issue(&["inner.example", "spiffe://shop/web"]);
     let table = [
         ("inner.example", "", &authority, true),
         ("other.example", "", &authority, false),
@@ -427,7 +427,7 @@ async fn a_backend_is_verified_by_name_and_authority() {
             plain(),
             service("web", &[&backend]),
             route("web", &[&to("web")]),
-            believed.config_map("ca"),
+            believed.config_map("default/ca"),
             policy(hostname, more),
         ];
         let gateway = Gateway::of(&manifests.concat()).await;
@@ -450,7 +450,7 @@ async fn a_backend_is_verified_by_name_and_authority() {
 async fn the_gateway_presents_its_client_certificate_to_backends() {
     let authority = Authority::new();
     let server = authority
-        .sign(&["inner.example"])
+        .issue(&["inner.example"])
         .server(&["http/1.1"], Some(&authority));
     let backend = Backend::tls("web", server).await;
     let manifests = [
@@ -458,10 +458,10 @@ async fn the_gateway_presents_its_client_certificate_to_backends() {
             "  tls: {backend: {clientCertificateRef: {name: client}}}\n",
             &["{name: http, port: 8080, protocol: HTTP}"],
         ),
-        authority.sign(&["gateway"]).secret("client"),
+        authority.issue(&["gateway"]).secret("default/client"),
         service("web", &[&backend]),
         route("web", &[&to("web")]),
-        authority.config_map("ca"),
+        authority.config_map("default/ca"),
         policy("inner.example", ""),
     ];
     let gateway = Gateway::of(&manifests.concat()).await;
@@ -473,7 +473,7 @@ async fn the_gateway_presents_its_client_certificate_to_backends() {
 async fn a_client_that_sends_no_client_hello_is_closed() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
-    let gateway = Gateway::of(&one_listener(&backend, &authority.sign(&["example.com"]))).await;
+    let gateway = Gateway::of(&one_listener(&backend, &authority.issue(&["example.com"]))).await;
     let mut client = Http1::connect(gateway.at(HTTPS)).await;
     client
         .send("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n")
@@ -497,7 +497,7 @@ async fn a_client_that_sends_no_client_hello_is_closed() {
 async fn a_response_without_length_is_complete_only_with_a_tls_closure_alert() {
     use tokio::io::AsyncWriteExt;
     let authority = Authority::new();
-    let server = authority.sign(&["inner.example"]).server(&[], None);
+    let server = authority.issue(&["inner.example"]).server(&[], None);
     for (says_so, framing) in [(true, ""), (false, ""), (false, "content-length: 4\r\n")] {
         let server = server.clone();
         let backend = Backend::listening("web", move |stream, record| {
@@ -523,7 +523,7 @@ async fn a_response_without_length_is_complete_only_with_a_tls_closure_alert() {
             plain(),
             service("web", &[&backend]),
             route("web", &[&to("web")]),
-            authority.config_map("ca"),
+            authority.config_map("default/ca"),
             policy("inner.example", ""),
         ];
         let gateway = Gateway::of(&manifests.concat()).await;
@@ -541,7 +541,7 @@ async fn a_response_without_length_is_complete_only_with_a_tls_closure_alert() {
 async fn a_policy_can_trust_the_system_authorities() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     for (signs, well) in [(&authority, true), (&stranger, false)] {
-        let server = signs.sign(&["inner.example"]).server(&["http/1.1"], None);
+        let server = signs.issue(&["inner.example"]).server(&["http/1.1"], None);
         let backend = Backend::tls("web", server).await;
         let policy = policy("inner.example", "").replace(
             "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]",
@@ -572,13 +572,13 @@ async fn http_2_over_tls_is_used_for_backends_that_request_it() {
         ("https", "http/1.1", "HTTP/1.1"),
         ("wss", "http/1.1", "HTTP/1.1"),
     ] {
-        let server = authority.sign(&["inner.example"]).server(&[alpn], None);
+        let server = authority.issue(&["inner.example"]).server(&[alpn], None);
         let backend = Backend::tls("web", server).await;
         let manifests = [
             plain(),
             service_as("web", protocol, &[&backend]),
             route("web", &[&to("web")]),
-            authority.config_map("ca"),
+            authority.config_map("default/ca"),
             policy("inner.example", ""),
         ];
         let gateway = Gateway::of(&manifests.concat()).await;

@@ -58,10 +58,10 @@ async fn grpc_messages_flow_in_both_directions_while_the_stream_is_open() {
 async fn tls_backends_record_the_sni_and_the_client_certificate() {
     let authority = Authority::new();
     let server = authority
-        .sign(&["a.example"])
+        .issue(&["a.example"])
         .server(&["h2", "http/1.1"], Some(&authority));
     let backend = Backend::tls("secure", server).await;
-    let identity = authority.sign(&["client"]);
+    let identity = authority.issue(&["client"]);
     let shake = Handshake::new(&authority, "a.example").identity(&identity);
     let stream = shake.alpn(&["h2"]).connect(backend.address).await;
     assert_eq!(

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use crate::support::backend::{BackendResponse, Backend, status};
+use pointsman_test_support::link::Link;
+
+use crate::support::backend::{Backend, BackendResponse, status};
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::http1::Http1;
 use crate::support::manifests::*;
 use crate::support::message::*;
-use crate::support::namespace::Host;
+use crate::support::namespace::{listener, unacknowledged};
 use crate::support::{eventually, within};
 
 /// Consecutive failures after which an endpoint is ejected.
@@ -34,8 +36,8 @@ async fn ejected(gateway: &Gateway) {
 
 #[tokio::test]
 async fn an_unreachable_host_is_504_and_its_endpoint_counts_as_failed() {
-    let Some(host) = Host::new() else { return };
-    let backend = Backend::http1_on("web", host.listener(), |saw| match &*saw.target {
+    let Some(host) = Link::new() else { return };
+    let backend = Backend::http1_on("web", listener(&host), |saw| match &*saw.target {
         "/first" => status(200),
         _ => BackendResponse::Never,
     });
@@ -51,10 +53,10 @@ async fn an_unreachable_host_is_504_and_its_endpoint_counts_as_failed() {
     }
     backend.saw(FAILURES + 1).await;
     eventually("all is acknowledged", || async {
-        host.unacknowledged() == 0
+        unacknowledged(&host) == 0
     })
     .await;
-    host.vanish();
+    host.cut();
     for client in &mut clients {
         let response = tokio::time::timeout(DETECTED, client.try_response()).await;
         let response = response.expect("an answer in time").expect("a response");

@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use pointsman_test_support::link::Link;
+use pointsman_test_support::process::KilledOnDrop;
 use tokio::time::Instant;
 
 use crate::support::certificates::Authority;
@@ -23,7 +25,7 @@ use crate::support::message::get;
 mod link;
 mod relay;
 
-use link::Link;
+use link::{heal, lose};
 use relay::Relay;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pointsman");
@@ -137,8 +139,8 @@ struct SplitPlane {
     link: Option<Link>,
     /// What delays the bytes between both.
     relay: Relay,
-    controller: Option<Child>,
-    proxy: Option<Child>,
+    controller: Option<KilledOnDrop>,
+    proxy: Option<KilledOnDrop>,
     traffic: Arc<Traffic>,
     /// Version of each route in the manifests; `None` if there is none.
     wanted: BTreeMap<usize, Option<usize>>,
@@ -171,7 +173,7 @@ impl SplitPlane {
         if let Some(link) = &split.link {
             let authority = Authority::new();
             let names = [split.address.ip.to_string(), link.address.to_string()];
-            let identity = authority.sign(&names.each_ref().map(String::as_str));
+            let identity = authority.issue(&names.each_ref().map(String::as_str));
             let files = [
                 ("ca", &authority.pem),
                 ("cert", &identity.certificate),
@@ -210,19 +212,8 @@ impl SplitPlane {
         }
     }
 
-    fn spawn(&self, mut command: Command) -> Child {
-        let mut options = fs::File::options();
-        let log = options
-            .create(true)
-            .append(true)
-            .open(self.folder.path().join("log"))
-            .expect("a file");
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a second handle"))
-            .stderr(log)
-            .spawn()
-            .expect("the binary runs")
+    fn spawn(&self, mut command: Command) -> KilledOnDrop {
+        KilledOnDrop::with_log(&mut command, &self.folder.path().join("log"))
     }
 
     fn start_controller(&mut self) {
@@ -288,12 +279,13 @@ impl SplitPlane {
     }
 
     fn kill_controller(&mut self) {
-        kill(&mut self.controller);
+        // With SIGKILL.
+        self.controller = None;
     }
 
     fn kill_proxy(&mut self) {
         self.traffic.epoch.fetch_add(1, Ordering::SeqCst);
-        kill(&mut self.proxy);
+        self.proxy = None;
     }
 
     /// Changes or removes some routes.
@@ -343,11 +335,11 @@ impl SplitPlane {
             }
             10 | 11 => self.relay.delay(random.millis(MAX_DELAY)),
             other => {
-                let link = self.link.as_mut().expect("a link");
+                let link = self.link.as_ref().expect("a link");
                 match other {
                     12 | 13 => link.cut(),
-                    14..=16 => link.heal(),
-                    _ => link.lose(20),
+                    14..=16 => heal(link),
+                    _ => lose(link, 20),
                 }
             }
         }
@@ -356,8 +348,8 @@ impl SplitPlane {
 
     /// Restores processes and network, and waits until the responses of all routes correspond to the manifests.
     async fn converge(&mut self) {
-        if let Some(link) = &mut self.link {
-            link.heal();
+        if let Some(link) = &self.link {
+            heal(link);
         }
         self.relay.delay(Duration::ZERO);
         let at = (self.address.ip, 8080).into();
@@ -382,18 +374,8 @@ impl SplitPlane {
     }
 }
 
-fn kill(process: &mut Option<Child>) {
-    if let Some(mut process) = process.take() {
-        // SIGKILL.
-        process.kill().expect("it runs");
-        process.wait().expect("it has ended");
-    }
-}
-
 impl Drop for SplitPlane {
     fn drop(&mut self) {
-        kill(&mut self.proxy);
-        kill(&mut self.controller);
         if std::thread::panicking() {
             let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             let text = format!("--- steps {}\n--- log\n{log}---\n", self.history.join(" "));
@@ -456,8 +438,8 @@ async fn faults_the_network_is_cut_and_loses_packets_and_nothing_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_changes_arrive_over_a_network_that_delays_and_loses_packets() {
-    let Some(mut link) = Link::new() else { return };
-    link.lose(20);
+    let Some(link) = Link::new() else { return };
+    lose(&link, 20);
     let mut split = SplitPlane::new(Some(link));
     split.relay.delay(Duration::from_millis(MAX_DELAY / 2));
     let mut random = Random(3);

@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
+use pointsman_test_support::process::KilledOnDrop;
 use serde_json::Value;
 
 use crate::support::gateway::{Address, BINARY, ask_page};
@@ -12,38 +13,27 @@ use crate::support::{eventually, within};
 const XDS: u16 = 15010;
 const ADMIN: u16 = 15000;
 
-/// A process that is killed with the test.
+/// A process with its admin server.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    child: KilledOnDrop,
     address: Address,
 }
 
 impl Process {
     fn start(arguments: &[&str], folder: &std::path::Path, address: Address) -> Process {
-        let mut options = std::fs::File::options();
-        let log = options
-            .create(true)
-            .append(true)
-            .open(folder.join("log"))
-            .expect("a file");
-        let child = Command::new(BINARY)
+        let mut command = Command::new(BINARY);
+        command
             .args(arguments)
             .args(["--admin", &address.at(ADMIN).to_string()])
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a second handle"))
-            .stderr(log)
-            .spawn()
-            .expect("the binary runs");
+            .current_dir(folder);
+        let child = KilledOnDrop::with_log(&mut command, &folder.join("log"));
         Process { child, address }
     }
 
     /// Sends a signal, such as `STOP` or `CONT`.
     pub fn signal(&self, name: &str) {
-        let number = self.child.id().to_string();
-        let status = Command::new("kill").args(["-s", name, &number]).status();
-        assert!(status.expect("a command").success());
+        self.child.signal(name);
     }
 
     /// A port at the address of this process.
@@ -69,14 +59,6 @@ impl Process {
                 .is_some_and(|page| page.status == 200)
         })
         .await;
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

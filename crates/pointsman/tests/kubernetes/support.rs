@@ -3,9 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pointsman_test_support::process::KilledOnDrop;
+pub use pointsman_test_support::wait::free_port;
 use serde_json::Value;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_pointsman");
@@ -268,7 +270,7 @@ impl Drop for Lab {
 
 /// A process of the binary. It ends with the test; if the test failed, its log is shown.
 pub struct Process {
-    child: Child,
+    child: KilledOnDrop,
     log: PathBuf,
     admin: u16,
     /// Port for proxies, of a controller.
@@ -278,14 +280,9 @@ pub struct Process {
 impl Process {
     pub fn start(path: &Path, arguments: &[&str], admin: u16, port: u16) -> Process {
         let log = path.with_extension("log");
-        let file = std::fs::File::create(&log).expect("a file");
-        let child = Command::new(BINARY)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().expect("a second handle"))
-            .stderr(file)
-            .spawn()
-            .expect("the binary runs");
+        // A restarted process has a new log.
+        std::fs::write(&log, "").expect("a file");
+        let child = KilledOnDrop::with_log(Command::new(BINARY).args(arguments), &log);
         Process {
             child,
             log,
@@ -327,9 +324,7 @@ impl Process {
 
     /// Stops the process gracefully, and waits until it has exited.
     pub fn stop(&mut self) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &id]).status();
-        assert!(sent.expect("kill is installed").success());
+        self.child.signal("TERM");
         self.child.wait().expect("it ends");
     }
 }
@@ -337,8 +332,6 @@ impl Process {
 #[allow(clippy::print_stderr, reason = "a failed test shows the logs")]
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         if std::thread::panicking() {
             eprintln!("--- {}\n{}", self.log.display(), self.log());
         }
@@ -360,11 +353,6 @@ pub fn eventually<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
 #[allow(clippy::disallowed_methods, reason = "a test measures real time")]
 pub fn now() -> Instant {
     Instant::now()
-}
-
-pub fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    socket.local_addr().expect("an address").port()
 }
 
 /// Status and body of a response; `None` if there is none.

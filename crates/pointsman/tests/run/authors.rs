@@ -42,7 +42,7 @@ fn an_irregular_file_never_stops_the_watcher() {
         let kept = "m/one.yaml: this is a device; only regular files are read; its last content stays in effect";
         errors.contains(kept).then_some(())
     });
-    running.signal("-HUP");
+    running.signal("HUP");
     running.write("two.yaml", &route("two", "/two"));
     running.until_paths(&["/two", "/uno"]);
     for name in ["a.yaml", "b.yaml", "c.yaml", "one.yaml"] {
@@ -71,7 +71,7 @@ fn a_pipe_on_the_command_line_is_read_once() {
     let running = Running::on(folder, &["--address-pool", &pool(), "-f", "pipe"]);
     writer.join().expect("it is read");
     assert_eq!(running.paths(), ["/one"]);
-    running.signal("-HUP");
+    running.signal("HUP");
     running.write("two.yaml", &route("two", "/two"));
     running.until_paths(&["/one", "/two"]);
     assert!(running.findings("errors").is_empty());

@@ -310,7 +310,7 @@ fn sighup_reloads_all_files() {
     // Written through a hard link in a directory that is not watched.
     std::fs::hard_link(running.path("m/one.yaml"), running.path("other")).expect("linked");
     std::fs::write(running.path("other"), route("one", "/reread")).expect("written");
-    running.signal("-HUP");
+    running.signal("HUP");
     running.until_paths(&["/reread"]);
 }
 

@@ -153,7 +153,7 @@ fn retries_do_not_report_an_unusable_address_pool_again() {
     for _ in 0..3 {
         // A reload retries the same operations as the timer.
         let before = lines(&running.log(), "reloading all files").len();
-        running.signal("-HUP");
+        running.signal("HUP");
         until("read again", || {
             (lines(&running.log(), "reloading all files").len() > before).then_some(())
         });

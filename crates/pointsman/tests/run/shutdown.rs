@@ -12,7 +12,7 @@ fn running() -> Running {
 
 #[test]
 fn it_ends_with_0_when_nothing_is_left() {
-    for signal in ["-TERM", "-INT"] {
+    for signal in ["TERM", "INT"] {
         let mut running = running();
         running.signal(signal);
         assert_eq!(running.exit(), Some(0), "{}", running.log());
@@ -22,12 +22,12 @@ fn it_ends_with_0_when_nothing_is_left() {
 #[test]
 fn sighup_does_not_stop_the_process() {
     let mut running = running();
-    running.signal("-HUP");
+    running.signal("HUP");
     until("it says so", || {
         running.log().contains("reloading all files").then_some(())
     });
     assert_eq!(running.get("/readyz").0, 200);
-    running.signal("-TERM");
+    running.signal("TERM");
     assert_eq!(running.exit(), Some(0));
 }
 
@@ -56,7 +56,7 @@ fn busy(drain: &str) -> (Running, TcpStream, TcpStream) {
 #[test]
 fn the_exit_status_reports_connections_closed_at_the_end_of_the_drain_period() {
     let (mut running, _client, _held) = busy("2s");
-    running.signal("-TERM");
+    running.signal("TERM");
     // The process is not ready while it shuts down; it may also have exited before this request.
     until("not ready", || {
         (running.is_ready() != Some(true)).then_some(())
@@ -67,10 +67,10 @@ fn the_exit_status_reports_connections_closed_at_the_end_of_the_drain_period() {
 #[test]
 fn a_second_signal_exits_immediately() {
     let (mut running, _client, _held) = busy("1h");
-    running.signal("-TERM");
+    running.signal("TERM");
     until("not ready", || {
         (running.is_ready() == Some(false)).then_some(())
     });
-    running.signal("-TERM");
+    running.signal("TERM");
     assert_eq!(running.exit(), Some(1), "{}", running.log());
 }

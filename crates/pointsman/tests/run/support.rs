@@ -1,17 +1,15 @@
 //! A running process, its directory, and requests to its admin server.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
+use pointsman_test_support::process::KilledOnDrop;
+pub use pointsman_test_support::wait::{TIMEOUT, free_port, until};
 use serde_json::Value;
-
-/// Time limit for anything that a test waits for. Reached only if the test fails.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub const CLASS: &str = "{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: pointsman}, spec: {controllerName: pointsman.io/controller}}\n";
 
@@ -37,12 +35,6 @@ pub fn join(documents: &[&str]) -> String {
     documents.join("---\n")
 }
 
-/// Returns an unused port.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
-}
-
 /// Returns a range of loopback addresses that no other test uses.
 pub fn pool() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -60,19 +52,6 @@ pub fn own_address() -> String {
     Ipv4Addr::from_bits(base.to_bits() + 1).to_string()
 }
 
-/// Waits until a function returns a value.
-#[allow(clippy::disallowed_methods, reason = "a test waits in real time")]
-pub fn until<T>(event: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(found) = poll() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "timeout: {event}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// Runs the binary until it exits. Returns its status and standard error.
 pub fn run_to_exit(arguments: &[&str]) -> (Option<i32>, String) {
     let output: Output = Command::new(env!("CARGO_BIN_EXE_pointsman"))
@@ -86,7 +65,7 @@ pub fn run_to_exit(arguments: &[&str]) -> (Option<i32>, String) {
 
 /// A running `pointsman run`, which is killed on drop.
 pub struct Running {
-    pub child: Child,
+    pub child: KilledOnDrop,
     pub folder: tempfile::TempDir,
     pub admin: SocketAddr,
     /// Lines that were printed at startup.
@@ -152,7 +131,7 @@ impl Running {
         // Later output is read as well, so that the process never blocks on the pipe.
         std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
         let running = Running {
-            child,
+            child: KilledOnDrop(child),
             folder,
             admin,
             lines,
@@ -267,9 +246,7 @@ impl Running {
     }
 
     pub fn signal(&self, name: &str) {
-        let process = self.child.id().to_string();
-        let done = Command::new("kill").args([name, &process]).status();
-        assert!(done.expect("kill").success());
+        self.child.signal(name);
     }
 
     pub fn exit(&mut self) -> Option<i32> {
@@ -277,13 +254,6 @@ impl Running {
             self.child.try_wait().expect("a child")
         })
         .code()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -6,78 +6,20 @@ use std::sync::Arc;
 
 pub use pointsman_test_support::certificates::{Authority, TestCertificate};
 pub use pointsman_test_support::manifests::ca_config_map as authority;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use pointsman_test_support::tls;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection,
-    SignatureScheme, StreamOwned, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, ServerConnection, StreamOwned, SupportedProtocolVersion,
 };
 
 use crate::support::{TIMEOUT, backend, connect, with_timeouts};
 
-pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
-}
-
-/// Accepts any server certificate; tests compare the certificate afterwards.
-#[derive(Debug)]
-struct AcceptAnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// Builds a client configuration with an optional certificate and these protocol versions.
+/// Builds a client configuration that accepts any server, with an optional certificate and these protocol versions.
 pub fn client(
     certificate: Option<&TestCertificate>,
     versions: &[&'static SupportedProtocolVersion],
 ) -> Arc<ClientConfig> {
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(versions)
-        .expect("versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AcceptAnyServer(provider())));
-    let config = match certificate {
-        None => builder.with_no_client_auth(),
-        Some(pair) => builder
-            .with_client_auth_cert(vec![pair.der()], pair.key_der())
-            .expect("a certificate"),
-    };
-    Arc::new(config)
+    tls::client(None, certificate, &[], versions)
 }
 
 pub fn any_client() -> Arc<ClientConfig> {
@@ -115,13 +57,7 @@ pub fn send_and_read_tls(stream: &mut Tls, what: &[u8]) -> io::Result<String> {
 
 /// Starts a backend that terminates TLS, sends its name and the SNI, reads a line, and sends it back.
 pub fn tls_backend(name: &'static str, pair: &TestCertificate) -> SocketAddr {
-    let config = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![pair.der()], pair.key_der())
-        .expect("a certificate");
-    let config = Arc::new(config);
+    let config = pair.server(&[], None);
     backend(move |stream| {
         let connection = ServerConnection::new(config.clone()).expect("a connection");
         let mut stream = StreamOwned::new(connection, with_timeouts(stream));

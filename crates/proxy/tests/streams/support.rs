@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, U
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::{BackendId, FrontendId, Protocol, Transport};
 use pointsman_binding::{Binder, Change};
@@ -14,9 +13,8 @@ use pointsman_proxy::{ApplyOutcome, Changed, Options, Proxy, SocketKey, SocketOw
 use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey, Severity};
 use pointsman_routing::Tables;
-
-/// Deadline of every step, generous for slow machines.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub use pointsman_test_support::wait::TIMEOUT;
+use pointsman_test_support::wait::until;
 
 /// Returns a loopback address that no other test uses.
 pub fn address() -> Ipv4Addr {
@@ -225,11 +223,7 @@ impl TestProxy {
 
 /// Waits for a condition.
 pub fn wait_for(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < end, "timeout waiting for: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    until(what, || holds().then_some(()));
 }
 
 const CLASS: &str = "

@@ -2,10 +2,12 @@
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use pointsman_test_support::process::KilledOnDrop;
 
 use super::http1::Http1;
 use super::http2::Http2;
@@ -58,9 +60,9 @@ impl Address {
 pub struct Gateway {
     pub address: Address,
     folder: tempfile::TempDir,
-    process: Child,
+    process: KilledOnDrop,
     /// The control plane, if it is a separate process.
-    controller: Option<Child>,
+    controller: Option<KilledOnDrop>,
 }
 
 /// Settings of a Gateway to be started.
@@ -116,11 +118,7 @@ impl Setup {
         for (name, text) in &self.manifests {
             std::fs::write(manifests.join(name), text).expect("written");
         }
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(folder.path().join("log"))
-            .expect("a file");
+        let log = folder.path().join("log");
         let controller = SPLIT.then(|| {
             let mut command = Command::new(BINARY);
             command.arg("controller").arg("-f").arg(&manifests);
@@ -182,14 +180,8 @@ impl Setup {
         pairs.flatten().map(|argument| argument.replace("ADDRESS", &ip)).collect()
     }
 
-    fn spawn(&self, mut command: Command, log: &std::fs::File) -> Child {
-        command
-            .envs(self.environment.iter().cloned())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a second handle"))
-            .stderr(log.try_clone().expect("a third handle"))
-            .spawn()
-            .expect("the binary runs")
+    fn spawn(&self, mut command: Command, log: &Path) -> KilledOnDrop {
+        KilledOnDrop::with_log(command.envs(self.environment.iter().cloned()), log)
     }
 }
 
@@ -227,7 +219,7 @@ impl Gateway {
         let (admin, controller) = (self.admin(), self.address.at(CONTROLLER_ADMIN));
         within("the Gateway is ready", async {
             while ask_page(admin, "/readyz").await.is_none_or(|page| page.status != 200) {
-                let ended = |process: &mut Child| process.try_wait().expect("a child");
+                let ended = |process: &mut KilledOnDrop| process.try_wait().expect("a child");
                 let controller = self.controller.as_mut();
                 if let Some(status) = ended(&mut self.process).or(controller.and_then(ended)) {
                     panic!("pointsman ended with {status}");
@@ -307,15 +299,10 @@ impl Gateway {
 
     /// Sends a signal, such as `TERM` or `HUP`.
     pub fn signal(&self, name: &str) {
-        let mut line = format!("kill -{name} {}", self.process.id());
+        self.process.signal(name);
         if let Some(controller) = self.controller.as_ref().filter(|_| name == "HUP") {
-            line += &format!(" {}", controller.id());
+            controller.signal(name);
         }
-        let status = Command::new("sh")
-            .args(["-c", &line])
-            .status()
-            .expect("a shell");
-        assert!(status.success(), "{line}");
     }
 
     /// Waits for the process to exit.
@@ -353,11 +340,6 @@ fn is_settled(page: &Response) -> bool {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // The process may have exited already.
-        for process in [Some(&mut self.process), self.controller.as_mut()].into_iter().flatten() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
         if std::thread::panicking() {
             // The test harness shows the output of failed tests.
             let log = format!("--- log of pointsman\n{}---\n", self.log());
