@@ -58,6 +58,9 @@ pub enum Extent {
 /// Number of entries of highest precedence in a slot that each entry is compared with. It bounds the cost for paths with thousands of header matches.
 const MAX_COMPARED: usize = 64;
 
+/// Target of `OPTIONS *`, which no prefix matches.
+const ASTERISK: &str = "*";
+
 /// Returns the shadowed matches of a frontend's rules, ordered by route, rule and match; each with the winner of highest precedence.
 ///
 /// A match of a route with several hostnames is reported if it is shadowed under one of them, and as fully shadowed only if it is fully shadowed under all of
@@ -162,6 +165,9 @@ fn covering_entry<'h>(host: &'h HostTable, entry: &MatchEntry) -> Option<&'h Mat
         Some(PathPredicate::Prefix(prefix)) => (path::prefix_segments(prefix).collect(), false),
         Some(PathPredicate::Regex(_) | PathPredicate::Any) | None => (Vec::new(), false),
     };
+    // Only expressions match `*`.
+    let matches_asterisk =
+        matches!(path, Some(PathPredicate::Regex(own)) if own.is_match(ASTERISK));
     let mut nodes = vec![&host.root];
     for segment in &segments {
         match nodes.last().and_then(|node| node.children.get(segment)) {
@@ -187,6 +193,7 @@ fn covering_entry<'h>(host: &'h HostTable, entry: &MatchEntry) -> Option<&'h Mat
         .chain(host.pathless.iter().take(MAX_COMPARED))
         .map(|other| &**other)
         .filter(|other| covers(other, entry))
+        .filter(|other| !matches_asterisk || path_overlap(other, entry) == Some(Extent::Fully))
         .min_by(|a, b| a.rank.cmp(&b.rank))
 }
 
@@ -205,11 +212,23 @@ fn path_overlap(by: &MatchEntry, entry: &MatchEntry) -> Option<Extent> {
         (PathPredicate::Exact(by), PathPredicate::Regex(own)) => {
             fully(own.as_str() == &**by && is_plain(by))
         }
-        (PathPredicate::Prefix(by), PathPredicate::Regex(_)) => fully(**by == *"/"),
+        (PathPredicate::Prefix(by), PathPredicate::Regex(own)) if **by == *"/" => {
+            by_every_path(own)
+        }
+        (PathPredicate::Prefix(_), PathPredicate::Regex(_)) => None,
+        (PathPredicate::Any, PathPredicate::Regex(own)) => by_every_path(own),
         (PathPredicate::Any, _) => fully(true),
         (PathPredicate::Prefix(by), PathPredicate::Any) => fully(**by == *"/"),
         (PathPredicate::Regex(by), PathPredicate::Any) => by_expression(by, "/"),
         (PathPredicate::Exact(_), PathPredicate::Prefix(_) | PathPredicate::Any) => None,
+    }
+}
+
+/// Returns the share of an expression that the prefix `/` matches: all, unless the expression also matches the target of `OPTIONS *`, which has no path.
+fn by_every_path(expression: &Expression) -> Option<Extent> {
+    match expression.is_match(ASTERISK) {
+        true => by_expression(expression, "/").map(|_| Extent::Partly),
+        false => Some(Extent::Fully),
     }
 }
 

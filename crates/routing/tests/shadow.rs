@@ -51,6 +51,11 @@ fn gets(matched: BoundMatch) -> BoundMatch {
     }
 }
 
+fn of_dialect(mut route: BoundRoute, dialect: Dialect) -> BoundRoute {
+    std::sync::Arc::make_mut(&mut route.meta).dialect = dialect;
+    route
+}
+
 #[test]
 fn the_same_match_in_a_younger_route_never_gets_a_request() {
     let routes = vec![
@@ -208,6 +213,44 @@ fn an_expression_shadows_prefixes_fully_or_partly_and_may_be_shadowed() {
         line("some-prefix/0", "some/0", Extent::Partly, Criterion::Path),
     ];
     assert_eq!(told(routes), wanted);
+}
+
+// The target of `OPTIONS *` is no path, so the prefix `/` leaves it to expressions.
+#[test]
+fn the_prefix_of_all_paths_does_not_shadow_the_expression_of_an_asterisk() {
+    let expressions = |dialect| {
+        let expressions = ["/x", ".*", "[*]"].map(|path| rule(vec![regex(path)], "v2"));
+        let route = route("expressions", 9, &["*.com"], expressions.into());
+        of_dialect(route, dialect)
+    };
+    let all = |hosts: &[&str], dialect| {
+        of_dialect(
+            route("all", 1, hosts, vec![rule(vec![prefix("/")], "v1")]),
+            dialect,
+        )
+    };
+    // Kuma's expressions come after prefixes.
+    let routes = vec![all(&["*.com"], Dialect::Kuma), expressions(Dialect::Kuma)];
+    assert_eq!(
+        told(routes),
+        [
+            line("expressions/0", "all/0", Extent::Fully, Criterion::Path),
+            line("expressions/1", "all/0", Extent::Partly, Criterion::Path),
+        ]
+    );
+    let routes = vec![
+        all(&["a.com"], Dialect::GatewayApi),
+        expressions(Dialect::GatewayApi),
+    ];
+    assert_eq!(
+        told_at(Some("a.com"), routes),
+        [line(
+            "expressions/0",
+            "all/0",
+            Extent::Fully,
+            Criterion::Host
+        )]
+    );
 }
 
 #[test]
