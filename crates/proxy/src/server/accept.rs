@@ -1,6 +1,6 @@
 //! Accepts connections and starts a task for the protocol of each.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -75,62 +75,24 @@ fn is_transient(error: &io::Error) -> bool {
 
 /// Admits a connection within the limits of the process.
 async fn admit(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, peer: SocketAddr) {
+    let Some(admission) = worker.admit().await else {
+        let snapshot = worker.pin_snapshot();
+        let resolved = ResolvedConnection::accepted(&snapshot.config, socket, peer);
+        let frontends = Frontends::of(&snapshot, &resolved);
+        return overload::refuse(worker, &frontends, stream, peer, "connections");
+    };
     let _ = stream.set_nodelay(true);
-    match worker.try_admit() {
-        Some(admission) => greet(worker, socket, stream, peer, admission).await,
-        None => {
-            let waiting = admit_later(worker.clone(), socket.clone(), stream, peer);
-            wait_in_task(socket, waiting).await;
-        }
+    if proxy_protocol::is_expected(worker, peer) {
+        let (worker, socket) = (worker.clone(), socket.clone());
+        spawn_local(proxy_protocol::serve(
+            worker, socket, stream, peer, admission,
+        ));
+        return;
     }
+    begin(worker, socket, stream, peer, admission).await;
 }
 
-/// Admits a connection once an idle one has closed.
-async fn admit_later(worker: Rc<Worker>, socket: Rc<Socket>, stream: TcpStream, peer: SocketAddr) {
-    match worker.admit().await {
-        // In a task of its own: it may wait for the limit of the port, and must not keep others from waiting meanwhile.
-        Some(admission) => drop(spawn_local(async move {
-            greet(&worker, &socket, stream, peer, admission).await;
-        })),
-        None => {
-            let snapshot = worker.pin_snapshot();
-            let resolved = ResolvedConnection::accepted(&snapshot.config, &socket, peer);
-            let frontends = Frontends::of(&snapshot, &resolved);
-            overload::refuse(&worker, &frontends, stream, peer, "connections");
-        }
-    }
-}
-
-/// Starts a task for a wait until an idle connection has closed, so that it delays no other client of the listener. While as many clients as may wait do so,
-/// further ones stay in the accept queue.
-async fn wait_in_task(socket: &Socket, admission: impl Future<Output = ()> + 'static) {
-    let waiting = socket.waiting.clone().acquire_owned().await;
-    spawn_local(async move {
-        admission.await;
-        drop(waiting);
-    });
-}
-
-/// Reads the header of the PROXY protocol if the peer has to send one, and starts the task of the connection.
-async fn greet(
-    worker: &Rc<Worker>,
-    socket: &Rc<Socket>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    admission: Admission,
-) {
-    match proxy_protocol::is_expected(worker, peer) {
-        true => {
-            let (worker, socket) = (worker.clone(), socket.clone());
-            spawn_local(proxy_protocol::serve(
-                worker, socket, stream, peer, admission,
-            ));
-        }
-        false => begin(worker, socket, stream, peer, admission).await,
-    }
-}
-
-/// Resolves an admitted connection and starts its task, within the limit of its port.
+/// Resolves an admitted connection and starts its task.
 pub(super) async fn begin(
     worker: &Rc<Worker>,
     socket: &Rc<Socket>,
@@ -141,45 +103,30 @@ pub(super) async fn begin(
     let snapshot = worker.pin_snapshot();
     let resolved = ResolvedConnection::accepted(&snapshot.config, socket, client);
     let frontends = Frontends::of(&snapshot, &resolved);
+    let permit = match frontends.connection_limit() {
+        None => None,
+        // The limit of a MeshGateway.
+        Some(limit) => match socket.acquire_permit(worker, limit).await {
+            Some(permit) => Some(permit),
+            None => {
+                let limit = "connectionLimit";
+                return overload::refuse(worker, &frontends, stream, client, limit);
+            }
+        },
+    };
     let address = client.ip().to_canonical();
     let networks = &worker.shared.options.trusted_proxies;
-    let mut connection = ClientConnection {
+    let connection = ClientConnection {
         socket: socket.clone(),
         resolved,
         address: address.to_string().into(),
         trusted: networks.iter().any(|network| network.contains(address)),
         security: ConnectionSecurity::Plaintext,
         admission,
-        permit: None,
+        permit,
         open: None,
     };
-    // The limit of a MeshGateway.
-    if let Some(limit) = frontends.connection_limit() {
-        connection.permit = socket.try_acquire_permit(limit);
-        if connection.permit.is_none() {
-            let waiting = begin_with_permit(worker.clone(), limit, connection, stream);
-            return wait_in_task(socket, waiting).await;
-        }
-    }
     serve(worker, &snapshot, &frontends, connection, stream);
-}
-
-/// Starts the task of a connection once an idle connection to its port has closed.
-async fn begin_with_permit(
-    worker: Rc<Worker>,
-    limit: u32,
-    mut connection: ClientConnection,
-    stream: TcpStream,
-) {
-    let socket = connection.socket.clone();
-    connection.permit = socket.acquire_permit(&worker, limit).await;
-    let snapshot = worker.pin_snapshot();
-    let frontends = Frontends::of(&snapshot, &connection.resolved);
-    if connection.permit.is_none() {
-        let client = connection.resolved.client;
-        return overload::refuse(&worker, &frontends, stream, client, "connectionLimit");
-    }
-    serve(&worker, &snapshot, &frontends, connection, stream);
 }
 
 /// Starts a task that serves a connection in the protocol of its frontend. Each protocol has its own type of task, so that each takes only the memory that it

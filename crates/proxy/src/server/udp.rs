@@ -168,7 +168,7 @@ impl Session {
             worker.limit_log.record_refusal("udp-sessions", client);
             return None;
         }
-        let Some(admission) = worker.admit_now() else {
+        let Some(admission) = worker.try_admit() else {
             // The next datagram may be admitted.
             worker.make_room();
             worker

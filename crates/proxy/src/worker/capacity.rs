@@ -88,14 +88,8 @@ impl Capacity {
 }
 
 impl Worker {
-    /// Admits a client connection, unless that requires closing another one or others wait for that.
+    /// Admits a client connection, unless that requires closing another one.
     pub(crate) fn try_admit(self: &Rc<Self>) -> Option<Admission> {
-        let eviction = &self.shared.capacity.eviction;
-        eviction.try_acquire(|| self.admit_now())
-    }
-
-    /// Admits a client that can't wait, such as one over UDP, unless that requires closing a connection.
-    pub(crate) fn admit_now(self: &Rc<Self>) -> Option<Admission> {
         let admitted = self.shared.capacity.take_client();
         admitted.then(|| {
             self.open.set(self.open.get() + 1);
@@ -110,7 +104,7 @@ impl Worker {
     pub(crate) async fn admit(self: &Rc<Self>) -> Option<Admission> {
         let eviction = &self.shared.capacity.eviction;
         let make_room = || self.make_room();
-        eviction.acquire(|| self.admit_now(), make_room).await
+        eviction.acquire(|| self.try_admit(), make_room).await
     }
 
     /// Closes the longest-idle client connections of any worker, or else unused upstream connections. Returns true if there were any.

@@ -56,10 +56,10 @@ impl SharedEviction {
         }
     }
 
-    /// Wakes the client that has waited longest, because a connection has closed or the client has to select another one.
+    /// Wakes waiting clients: a connection has closed, or they have to select another one.
     pub(super) fn wake_waiting(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.freed.notify_one();
+            self.freed.notify_waiters();
         }
     }
 
@@ -73,21 +73,13 @@ impl SharedEviction {
         workers.map(oldest).min().map(|(_, _, index)| index)
     }
 
-    /// Calls `acquire`, unless other clients wait: a new one does not overtake them.
-    pub(super) fn try_acquire<T>(&self, acquire: impl Fn() -> Option<T>) -> Option<T> {
-        match self.waiting.load(Ordering::Relaxed) {
-            0 => acquire(),
-            _ => None,
-        }
-    }
-
     /// Repeats `acquire` while `make_room` closes idle connections. Returns `None` if nothing can be closed.
     pub(super) async fn acquire<T>(
         &self,
         acquire: impl Fn() -> Option<T>,
         make_room: impl Fn() -> bool,
     ) -> Option<T> {
-        if let Some(acquired) = self.try_acquire(&acquire) {
+        if let Some(acquired) = acquire() {
             return Some(acquired);
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -96,13 +88,11 @@ impl SharedEviction {
         tokio::task::yield_now().await;
         for _ in 0..ATTEMPTS {
             let mut freed = pin!(self.freed.notified());
-            // Every waiting client closes connections once, unless one has closed already.
-            if !freed.as_mut().enable() {
-                if !make_room() {
-                    return None;
-                }
-                let _ = tokio::time::timeout(EVICTION_TIMEOUT, freed).await;
+            freed.as_mut().enable();
+            if !make_room() {
+                return None;
             }
+            let _ = tokio::time::timeout(EVICTION_TIMEOUT, freed).await;
             if let Some(acquired) = acquire() {
                 return Some(acquired);
             }
@@ -219,70 +209,7 @@ impl IdleGroup {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
-
-    use tokio::task::{LocalSet, spawn_local, yield_now};
-
     use super::*;
-
-    /// Runs other tasks until a condition holds, or for long enough that all of them wait.
-    async fn run_until(holds: impl Fn() -> bool) {
-        for _ in 0..100 {
-            if !holds() {
-                yield_now().await;
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn each_waiting_client_closes_one_connection_and_is_admitted_in_its_turn() {
-        const CLIENTS: usize = 8;
-        let shared = Rc::new(SharedEviction::new(1));
-        let (closed, free) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0_usize)));
-        let admitted = Rc::new(RefCell::new(Vec::new()));
-        let clients = LocalSet::new();
-        let run = async {
-            for index in 0..CLIENTS {
-                let (shared, admitted) = (shared.clone(), admitted.clone());
-                let (own_closed, own_free) = (closed.clone(), free.clone());
-                spawn_local(async move {
-                    let acquire = || {
-                        own_free.set(own_free.get().checked_sub(1)?);
-                        Some(())
-                    };
-                    let make_room = || {
-                        own_closed.set(own_closed.get() + 1);
-                        true
-                    };
-                    if shared.acquire(acquire, make_room).await.is_some() {
-                        admitted.borrow_mut().push(index);
-                    }
-                });
-                run_until(|| closed.get() > index).await;
-            }
-            // The connections take different times to close.
-            for count in 1..=CLIENTS {
-                free.set(free.get() + 1);
-                shared.wake_waiting();
-                run_until(|| admitted.borrow().len() >= count).await;
-            }
-        };
-        clients.run_until(run).await;
-        assert_eq!(*admitted.borrow(), (0..CLIENTS).collect::<Vec<usize>>());
-        assert_eq!(closed.get(), CLIENTS, "closed connections");
-    }
-
-    #[test]
-    fn a_new_client_does_not_overtake_one_that_waits() {
-        let shared = SharedEviction::new(1);
-        assert_eq!(shared.try_acquire(|| Some(1)), Some(1));
-        shared.waiting.fetch_add(1, Ordering::SeqCst);
-        let waiting = WaitingClient(&shared);
-        assert_eq!(shared.try_acquire(|| Some(1)), None);
-        drop(waiting);
-        assert_eq!(shared.try_acquire(|| Some(1)), Some(1));
-    }
 
     #[test]
     fn the_worker_with_the_longest_idle_connection_is_selected_and_the_own_one_among_equals() {

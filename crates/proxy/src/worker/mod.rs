@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::{Backend, BackendId, SecretId};
 use rustls::RootCertStore;
-use tokio::sync::Semaphore;
 
 use crate::access_log::{AccessLog, WorkerLog};
 use crate::changed::Changed;
@@ -93,9 +92,6 @@ impl WorkerShared {
     }
 }
 
-/// Maximum number of a socket's clients that wait for an idle connection to close, over the limit of connections. They use files of the reserve.
-const MAX_WAITING: usize = 16;
-
 /// A listening socket of a worker.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -106,8 +102,6 @@ pub(crate) struct Socket {
     pub(crate) upstream_sockets: Rc<SocketFactory>,
     /// Connections to the port.
     port: LocalPort,
-    /// Clients that may wait at once for an idle connection to close.
-    pub(crate) waiting: Arc<Semaphore>,
     /// Notified when the socket closes, alone or because the worker drains. Connections without a request in progress close then.
     pub(crate) closed: Signal,
 }
@@ -295,7 +289,6 @@ impl Worker {
                 .shared
                 .ports
                 .of(key, self.index, self.shared.capacity.workers()),
-            waiting: Arc::new(Semaphore::new(MAX_WAITING)),
             owner: Rc::new(SharedSocketOwner::new(owner)),
             closed: Signal::default(),
         });

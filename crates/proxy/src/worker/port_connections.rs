@@ -80,17 +80,11 @@ impl Socket {
         };
         let eviction = &self.port.shared.eviction;
         eviction
-            .acquire(|| self.acquire_permit_now(limit), make_room)
+            .acquire(|| self.try_acquire_permit(limit), make_room)
             .await
     }
 
-    /// Counts a connection to the port, unless that requires closing another one or others wait for that.
-    pub(crate) fn try_acquire_permit(self: &Rc<Self>, limit: u32) -> Option<ConnectionPermit> {
-        let eviction = &self.port.shared.eviction;
-        eviction.try_acquire(|| self.acquire_permit_now(limit))
-    }
-
-    fn acquire_permit_now(self: &Rc<Self>, limit: u32) -> Option<ConnectionPermit> {
+    fn try_acquire_permit(self: &Rc<Self>, limit: u32) -> Option<ConnectionPermit> {
         let count = &self.port.shared.count;
         if count.fetch_add(1, Ordering::SeqCst) >= limit as usize {
             count.fetch_sub(1, Ordering::SeqCst);
