@@ -4,6 +4,9 @@
 //! proportional to what it changes, and a clone is a cheap snapshot. The cost of [`FrontendTable::lookup`] depends on the length of the path, not on the number
 //! of routes. This crate does no I/O, reads no clock and depends on no HTTP library.
 
+// rustdoc derives `RefUnwindSafe` through the whole bound form.
+#![recursion_limit = "256"]
+
 pub mod action;
 mod buckets;
 mod children;
