@@ -109,7 +109,7 @@ impl Worker {
 
     /// Closes the longest-idle client connections of any worker, or else unused upstream connections. Returns true if there were any.
     pub(crate) fn make_room(&self) -> bool {
-        match self.idle.evict() {
+        match self.idle.evict(self.second.get()) {
             Evicted::None => self.close_unused_upstreams(),
             Evicted::Own(count) => {
                 self.close_unused_upstreams();
@@ -152,7 +152,7 @@ impl Worker {
         loop {
             self.idle.close_requested().await;
             self.close_unused_upstreams();
-            self.log_evicted(self.idle.close_longest_idle());
+            self.log_evicted(self.idle.close_longest_idle(self.second.get()));
         }
     }
 }

@@ -2,6 +2,7 @@
 //! workers.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,8 +19,11 @@ const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of evictions for a new client. One may not suffice, because another client may take the freed slot.
 const ATTEMPTS: usize = 3;
 
-/// Value of [`IdleWorker::oldest`] if no connection was idle.
-const NONE_IDLE: u64 = u64::MAX;
+/// Seconds by which [`IdleWorker::oldest`] may be wrong: it is published once a second, and workers start in different moments.
+const TOLERANCE: u64 = 2;
+
+/// Value of [`IdleWorker::oldest`] before it is first published.
+const UNKNOWN: u64 = u64::MAX;
 
 /// The idle connections of all workers, and the clients that wait for one of them to close.
 #[derive(Debug)]
@@ -36,7 +40,8 @@ pub(crate) struct SharedEviction {
 struct IdleWorker {
     /// Number of its idle connections.
     idle: AtomicUsize,
-    /// Second since which its longest-idle connection has been idle, relative to the start of the workers. Updated once a second.
+    /// Second since which its longest-idle connection has been idle, relative to the start of the workers, or the current second if none is idle. Updated
+    /// once a second.
     oldest: AtomicU64,
     /// Requests the worker to close idle connections.
     close: Notify,
@@ -46,7 +51,7 @@ impl SharedEviction {
     pub(super) fn new(workers: usize) -> Self {
         let worker = || IdleWorker {
             idle: AtomicUsize::new(0),
-            oldest: AtomicU64::new(NONE_IDLE),
+            oldest: AtomicU64::new(UNKNOWN),
             close: Notify::new(),
         };
         SharedEviction {
@@ -63,14 +68,19 @@ impl SharedEviction {
         }
     }
 
-    /// Returns the worker with the longest-idle connection; `own` among equals.
+    /// Returns the worker with the longest-idle connection. Among those that may have it, returns the one with most idle connections, because the longest-idle
+    /// one of many is hardly in use; `own` among equals.
     fn longest_idle(&self, own: usize) -> Option<usize> {
-        let oldest = |(index, worker): (usize, &IdleWorker)| {
-            (worker.oldest.load(Ordering::Relaxed), index != own, index)
-        };
-        let has_idle = |(_, worker): &(usize, &IdleWorker)| worker.idle.load(Ordering::Relaxed) > 0;
-        let workers = self.workers.iter().enumerate().filter(has_idle);
-        workers.map(oldest).min().map(|(_, _, index)| index)
+        let workers = self.workers.iter().enumerate().map(|(index, worker)| {
+            let idle = worker.idle.load(Ordering::Relaxed);
+            (index, idle, worker.oldest.load(Ordering::Relaxed))
+        });
+        let workers = workers.filter(|(_, idle, _)| *idle > 0);
+        let oldest = workers.clone().map(|(_, _, oldest)| oldest).min()?;
+        workers
+            .filter(|(_, _, at)| *at == UNKNOWN || *at <= oldest.saturating_add(TOLERANCE))
+            .max_by_key(|(index, idle, _)| (*idle, *index == own, Reverse(*index)))
+            .map(|(index, _, _)| index)
     }
 
     /// Repeats `acquire` while `make_room` closes idle connections. Returns `None` if nothing can be closed.
@@ -167,11 +177,11 @@ impl IdleGroup {
         }
     }
 
-    /// Closes the longest-idle connections of any worker.
-    pub(super) fn evict(&self) -> Evicted {
+    /// Closes the longest-idle connections of any worker. `second` is the worker's current second.
+    pub(super) fn evict(&self, second: u64) -> Evicted {
         match self.shared.longest_idle(self.worker) {
             None => Evicted::None,
-            Some(index) if index == self.worker => Evicted::Own(self.close_longest_idle()),
+            Some(index) if index == self.worker => Evicted::Own(self.close_longest_idle(second)),
             Some(index) => {
                 self.shared.workers[index].close.notify_one();
                 Evicted::Requested
@@ -180,10 +190,10 @@ impl IdleGroup {
     }
 
     /// Closes the longest-idle connections of this worker. Returns their number.
-    pub(super) fn close_longest_idle(&self) -> usize {
+    pub(super) fn close_longest_idle(&self, second: u64) -> usize {
         let count = self.list.close_longest_idle();
         self.publish_count();
-        self.publish_oldest();
+        self.publish_oldest(second);
         count
     }
 
@@ -193,8 +203,8 @@ impl IdleGroup {
     }
 
     /// Publishes the idle time of the longest-idle connection. Called once a second, because it is too costly for every request.
-    pub(super) fn publish_oldest(&self) {
-        let oldest = self.list.oldest().unwrap_or(NONE_IDLE);
+    pub(super) fn publish_oldest(&self, second: u64) {
+        let oldest = self.list.oldest().unwrap_or(second);
         self.own().oldest.store(oldest, Ordering::Relaxed);
     }
 
@@ -211,24 +221,35 @@ impl IdleGroup {
 mod tests {
     use super::*;
 
+    /// Sets the number of idle connections of each worker, and the second since which the first of them has been idle.
+    fn set(shared: &SharedEviction, workers: &[(usize, u64)]) {
+        for (worker, (idle, oldest)) in shared.workers.iter().zip(workers) {
+            worker.idle.store(*idle, Ordering::Relaxed);
+            worker.oldest.store(*oldest, Ordering::Relaxed);
+        }
+    }
+
     #[test]
-    fn the_worker_with_the_longest_idle_connection_is_selected_and_the_own_one_among_equals() {
+    fn the_worker_with_the_longest_idle_connection_is_selected() {
         let shared = SharedEviction::new(3);
         assert_eq!(shared.longest_idle(0), None);
-        let set = |index: usize, second| {
-            let worker = &shared.workers[index];
-            worker.idle.store(1, Ordering::Relaxed);
-            worker.oldest.store(second, Ordering::Relaxed);
-        };
-        set(1, NONE_IDLE);
-        assert_eq!(shared.longest_idle(0), Some(1), "idle since this second");
-        set(2, 5);
+        set(&shared, &[(0, 0), (9, 9), (1, 5)]);
         assert_eq!(shared.longest_idle(0), Some(2));
-        set(0, 5);
-        assert_eq!(shared.longest_idle(0), Some(0));
-        set(1, 4);
+        set(&shared, &[(3, 5), (9, 9), (3, 5)]);
+        assert_eq!(shared.longest_idle(0), Some(0), "own among equals");
+        assert_eq!(shared.longest_idle(2), Some(2), "own among equals");
+        assert_eq!(shared.longest_idle(1), Some(0));
+    }
+
+    #[test]
+    fn the_longest_list_is_selected_if_times_are_too_close_to_compare() {
+        let shared = SharedEviction::new(2);
+        // The first worker's only connection may have been in use since the time was published.
+        set(&shared, &[(1, 5), (40, 7)]);
         assert_eq!(shared.longest_idle(0), Some(1));
-        shared.workers[1].idle.store(0, Ordering::Relaxed);
+        set(&shared, &[(1, 5), (40, UNKNOWN)]);
+        assert_eq!(shared.longest_idle(0), Some(1));
+        set(&shared, &[(1, 5), (40, 8)]);
         assert_eq!(shared.longest_idle(0), Some(0));
     }
 }

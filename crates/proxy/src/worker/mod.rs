@@ -346,10 +346,11 @@ impl Worker {
     /// Closes upstream connections that have been idle for too long, drops unused upstreams, and updates values that may be a second old. Called once a second.
     pub(crate) fn sweep(&self) {
         self.date.replace(date());
-        self.second.set(self.now().as_secs());
-        self.idle.publish_oldest();
+        let second = self.now().as_secs();
+        self.second.set(second);
+        self.idle.publish_oldest(second);
         for socket in self.sockets.borrow().values() {
-            socket.publish_idle();
+            socket.publish_idle(second);
         }
         let oldest = self.limits().backend_idle_time;
         self.upstreams.borrow_mut().retain(|_, upstreams| {

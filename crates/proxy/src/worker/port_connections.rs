@@ -70,7 +70,7 @@ impl Socket {
         if !self.port.serves_evictions.replace(true) {
             spawn_local(self.clone().close_idle_on_request(worker.clone()));
         }
-        let make_room = || match self.port.idle.evict() {
+        let make_room = || match self.port.idle.evict(worker.second.get()) {
             Evicted::None => false,
             Evicted::Own(count) => {
                 self.log_evicted(worker, count);
@@ -103,14 +103,14 @@ impl Socket {
                 () = self.closed.wait() => return,
                 () = self.port.idle.close_requested() => {}
             }
-            let count = self.port.idle.close_longest_idle();
+            let count = self.port.idle.close_longest_idle(worker.second.get());
             self.log_evicted(&worker, count);
         }
     }
 
     /// Tells other workers for how long connections of this worker have been idle. Called once a second.
-    pub(super) fn publish_idle(&self) {
-        self.port.idle.publish_oldest();
+    pub(super) fn publish_idle(&self, second: u64) {
+        self.port.idle.publish_oldest(second);
     }
 
     fn log_evicted(&self, worker: &Worker, count: usize) {
