@@ -167,7 +167,8 @@ async fn each_controller_lists_the_proxies_of_all_and_merges_their_reports() {
     // Another leader.
     leader.send_replace(Some(other.leader()));
     until("the old leader follows", || {
-        one.server.controllers().iter().all(|c| c.is_connected) && one.server.open_links() == 1
+        one.server.controllers().iter().all(|c| c.is_connected)
+            && one.server.open_controller_streams() == 1
     })
     .await;
     one.proxy("edge-3", [192, 0, 2, 3]);

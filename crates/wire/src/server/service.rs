@@ -17,7 +17,7 @@ use tonic::{Response, Status, Streaming};
 
 use super::aggregate::Aggregate;
 use super::codec::StreamCodec;
-use super::controllers::{Controllers, RemoteProxy, exchange, link};
+use super::controllers::{Controllers, RemoteProxy, exchange, stream};
 use super::encoded::Encoded;
 use super::peer::{Authorize, AuthorizeController, Grant, Peer, Proof, Refusal, Token};
 use super::proxies::{Connected, Proxies};
@@ -227,7 +227,7 @@ impl Server {
             store.examine(scan, &mut cursor, (proxies, now, unix), &mut found);
             if exchange::record_changed_routes(&mut state) {
                 drop(state);
-                self.wake_links();
+                self.wake_controller_streams();
             }
             if cursor.is_none() {
                 return found;
@@ -554,7 +554,7 @@ impl tonic::server::StreamingService<ControllerReport> for ExchangeService {
             tokio::spawn(async move {
                 let reports = reports.into_inner();
                 let ended = tokio::select! {
-                    result = link::run(&server, true, reports, &responses, Ok) => result,
+                    result = stream::run(&server, true, reports, &responses, Ok) => result,
                     status = proof.ended() => Err(status),
                 };
                 if let Err(status) = ended {

@@ -136,7 +136,7 @@ impl Drop for Session<'_> {
         state.store.disconnect(self.id, Instant::now());
         state.proxies.remove(self.id);
         drop(state);
-        self.server.wake_links();
+        self.server.wake_controller_streams();
         self.server.notify();
     }
 }
@@ -259,7 +259,7 @@ impl<'s> Session<'s> {
             (id, resume)
         };
         // Effects are examined again if the proxy does not acknowledge in time.
-        server.wake_links();
+        server.wake_controller_streams();
         server.notify();
         let mut session = Session {
             server,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::messages::{self, DecodedReports};
-use super::{ControllerStatus, Controllers, LinkId, RemoteProxy, Unsent};
+use super::{ControllerStatus, Controllers, RemoteProxy, StreamId, Unsent};
 use crate::proto::{ControllerReport, ControllerStart};
 use crate::server::aggregate::Origin;
 use crate::server::service::{ProxyStatus, Server, ServerState};
@@ -49,12 +49,12 @@ impl Controllers {
     /// Takes what is to be sent next on a stream: the message, and the proxies whose reports belong into it.
     fn take_unsent(
         &mut self,
-        link: LinkId,
+        stream: StreamId,
         store: &Store,
         own: &Arc<str>,
     ) -> Option<(Origin, ControllerReport, Vec<String>)> {
-        let link = self.links.get_mut(&link)?;
-        if let Some(name) = link.ended.pop_first() {
+        let stream = self.streams.get_mut(&stream)?;
+        if let Some(name) = stream.ended.pop_first() {
             let report = ControllerReport {
                 controller: name.to_string(),
                 ended: true,
@@ -62,7 +62,7 @@ impl Controllers {
             };
             return Some((Some(name), report, Vec::new()));
         }
-        for (origin, unsent) in &mut link.unsent {
+        for (origin, unsent) in &mut stream.unsent {
             let other = match origin {
                 None => None,
                 Some(name) => match self.others.get(name) {
@@ -143,16 +143,18 @@ fn push_route(report: &mut ControllerReport, key: &ObjectKey, origin: &Origin, s
 /// Exchange with other controllers.
 impl Server {
     /// Opens a stream, on which everything is to be sent.
-    pub(super) fn open_link(&self, relays: bool) -> LinkId {
+    pub(super) fn open_controller_stream(&self, relays: bool) -> StreamId {
         let id = {
             let mut state = self.state();
             let ServerState {
                 store, controllers, ..
             } = &mut *state;
             let id = controllers.open(relays);
-            let Controllers { others, links, .. } = controllers;
-            let unsent = links.get_mut(&id).into_iter();
-            for (origin, unsent) in unsent.flat_map(|link| &mut link.unsent) {
+            let Controllers {
+                others, streams, ..
+            } = controllers;
+            let unsent = streams.get_mut(&id).into_iter();
+            for (origin, unsent) in unsent.flat_map(|stream| &mut stream.unsent) {
                 match origin {
                     None => unsent.routes.extend(store.local_routes().cloned()),
                     Some(name) => {
@@ -166,9 +168,9 @@ impl Server {
         };
         let reported: Vec<(Origin, String)> = self.reports().origins().collect();
         let mut state = self.state();
-        if let Some(link) = state.controllers.links.get_mut(&id) {
+        if let Some(stream) = state.controllers.streams.get_mut(&id) {
             for (origin, proxy) in reported {
-                if let Some(unsent) = link.unsent.get_mut(&origin) {
+                if let Some(unsent) = stream.unsent.get_mut(&origin) {
                     unsent.reports.insert(proxy);
                 }
             }
@@ -177,11 +179,11 @@ impl Server {
     }
 
     /// Closes a stream.
-    pub(super) fn close_link(&self, link: LinkId) {
+    pub(super) fn close_controller_stream(&self, stream: StreamId) {
         let now = Instant::now();
         let lost = {
             let mut state = self.state();
-            let lost = state.controllers.close(link, now);
+            let lost = state.controllers.close(stream, now);
             for name in &lost {
                 state.store.record_remote_current(name, false, now);
             }
@@ -194,13 +196,13 @@ impl Server {
     }
 
     /// Takes the next message for a stream.
-    pub(super) fn next_report(&self, link: LinkId) -> Option<ControllerReport> {
+    pub(super) fn next_report(&self, stream: StreamId) -> Option<ControllerReport> {
         let (origin, mut report, proxies) = {
             let mut state = self.state();
             let ServerState {
                 store, controllers, ..
             } = &mut *state;
-            controllers.take_unsent(link, store, self.name())?
+            controllers.take_unsent(stream, store, self.name())?
         };
         if !proxies.is_empty() {
             let reports = self.reports();
@@ -217,7 +219,7 @@ impl Server {
     /// Applies a message of another controller.
     pub(super) fn receive_report(
         &self,
-        link: LinkId,
+        stream: StreamId,
         report: ControllerReport,
     ) -> Result<(), Status> {
         if report.controller.is_empty() {
@@ -232,7 +234,12 @@ impl Server {
         let name: Arc<str> = report.controller.as_str().into();
         let now = Instant::now();
         if report.ended {
-            if self.state().controllers.known_by(&name, link).is_some() {
+            if self
+                .state()
+                .controllers
+                .get_by_stream(&name, stream)
+                .is_some()
+            {
                 self.end_controller(&name, now);
             }
             return Ok(());
@@ -240,9 +247,9 @@ impl Server {
         if report.start.is_some() {
             self.reports().lose_all(&name, now);
         }
-        if self.record_state(&name, link, &report, now) {
+        if self.record_state(&name, stream, &report, now) {
             self.record_reports(&name, report, now);
-            self.wake_links();
+            self.wake_controller_streams();
             self.notify();
         }
         Ok(())
@@ -252,7 +259,7 @@ impl Server {
     fn record_state(
         &self,
         name: &Arc<str>,
-        link: LinkId,
+        stream: StreamId,
         report: &ControllerReport,
         now: Instant,
     ) -> bool {
@@ -261,10 +268,10 @@ impl Server {
             store, controllers, ..
         } = &mut *state;
         if let Some(start) = &report.start {
-            controllers.start(name, start.software.clone(), link);
+            controllers.start(name, start.software.clone(), stream);
             store.start_remote(name, start.software == SOFTWARE, now);
         }
-        let Some(other) = controllers.known_by(name, link) else {
+        let Some(other) = controllers.get_by_stream(name, stream) else {
             return false;
         };
         let mut proxies = report.disconnected.clone();
@@ -291,7 +298,7 @@ impl Server {
         let removed = report.removed_routes.iter();
         let removed = removed.filter_map(|key| Some((key.clone().try_into().ok()?, None)));
         let routes: Vec<(ObjectKey, _)> = routes.chain(removed).collect();
-        controllers.for_links(Some(name), |unsent| {
+        controllers.for_each_stream(Some(name), |unsent| {
             unsent.proxies.extend(proxies.iter().cloned());
             unsent
                 .routes
@@ -329,7 +336,7 @@ impl Server {
             }
         }
         let mut state = self.state();
-        state.controllers.for_links(Some(name), |unsent| {
+        state.controllers.for_each_stream(Some(name), |unsent| {
             unsent.reports.extend(changed.iter().cloned());
         });
     }
@@ -344,7 +351,7 @@ impl Server {
             state.store.end_remote(name, now);
         }
         self.reports().lose_all(name, now);
-        self.wake_links();
+        self.wake_controller_streams();
         self.notify();
     }
 
@@ -365,10 +372,10 @@ impl Server {
         if proxies.is_empty() {
             return;
         }
-        self.state().controllers.for_links(None, |unsent| {
+        self.state().controllers.for_each_stream(None, |unsent| {
             unsent.reports.extend(proxies.iter().cloned());
         });
-        self.wake_links();
+        self.wake_controller_streams();
     }
 
     /// Other controllers whose proxies are known.
@@ -377,16 +384,16 @@ impl Server {
     }
 
     /// Number of open streams to other controllers.
-    pub fn open_links(&self) -> usize {
-        self.state().controllers.links.len()
+    pub fn open_controller_streams(&self) -> usize {
+        self.state().controllers.streams.len()
     }
 
-    pub(super) fn link_changes(&self) -> watch::Receiver<u64> {
+    pub(super) fn controller_changes(&self) -> watch::Receiver<u64> {
         self.exchange.subscribe()
     }
 
     /// Has what has changed sent to other controllers.
-    pub(in crate::server) fn wake_links(&self) {
+    pub(in crate::server) fn wake_controller_streams(&self) {
         self.exchange.send_modify(|changes| *changes += 1);
     }
 }
@@ -394,7 +401,7 @@ impl Server {
 /// Records which routes have changed, to be sent to other controllers. Returns whether there are any.
 pub(in crate::server) fn record_changed_routes(state: &mut ServerState) -> bool {
     let changed = state.store.take_changed_routes();
-    state.controllers.for_links(None, |unsent| {
+    state.controllers.for_each_stream(None, |unsent| {
         unsent.routes.extend(changed.iter().cloned());
     });
     !changed.is_empty()

@@ -12,7 +12,7 @@ use tonic::client::Grpc;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::link;
+use super::stream;
 use crate::client::{ControlPlaneConnectError, ControlPlaneUrl, Credential, TokenFile, connect};
 use crate::proto::ControllerReport;
 use crate::server::service::Server;
@@ -131,7 +131,7 @@ async fn attempt(
         "exchanging reports of proxies with controller {}",
         leader.name
     );
-    let run = link::run(server, false, responses.into_inner(), &sender, |report| {
+    let run = stream::run(server, false, responses.into_inner(), &sender, |report| {
         report
     });
     let replaced = async {

@@ -1,6 +1,6 @@
 //! Other controllers of the same cluster: what their proxies report is exchanged, so that each controller knows the state of all proxies.
 //!
-//! Every controller opens a stream to the holder of the Lease ([`follow`]); both ends run the same code ([`link`]). A controller reports on its own proxies, and the end that
+//! Every controller opens a stream to the holder of the Lease ([`follow`]); both ends run the same code ([`stream`]). A controller reports on its own proxies, and the end that
 //! has accepted the stream also on those of the controllers that are connected to it by other streams. Three things are exchanged: the connected proxies, which are kept
 //! here; their reports, which are merged in `aggregate`; and the effects of routes on them, which are merged in `store/effects/remote.rs`.
 //!
@@ -11,8 +11,8 @@
 
 pub(super) mod exchange;
 pub(super) mod follow;
-pub(super) mod link;
 mod messages;
+pub(super) mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use super::service::ProxyStatus;
 pub const LOST_GRACE: Duration = Duration::from_secs(10);
 
 /// Identifies a stream between two controllers.
-pub type LinkId = u64;
+pub type StreamId = u64;
 
 /// A controller and the proxies that are connected to it.
 #[derive(Debug)]
 struct Other {
     /// The stream by which it is known.
-    link: LinkId,
+    stream: StreamId,
     software: String,
     proxies: BTreeMap<String, RemoteProxy>,
     is_complete: bool,
@@ -60,7 +60,7 @@ struct Unsent {
 
 /// A stream between two controllers.
 #[derive(Debug, Default)]
-struct Link {
+struct ControllerStream {
     /// The other side learns from this stream of all controllers, not only of this one.
     relays: bool,
     /// Changes by controller; `None` is this one.
@@ -73,8 +73,8 @@ struct Link {
 #[derive(Debug, Default)]
 pub struct Controllers {
     others: BTreeMap<Arc<str>, Other>,
-    links: BTreeMap<LinkId, Link>,
-    last_link: LinkId,
+    streams: BTreeMap<StreamId, ControllerStream>,
+    last_stream: StreamId,
 }
 
 /// Another controller, for display.
@@ -92,63 +92,69 @@ pub struct ControllerStatus {
 
 impl Controllers {
     /// Opens a stream, on which everything is to be sent.
-    fn open(&mut self, relays: bool) -> LinkId {
-        self.last_link += 1;
-        let mut link = Link {
+    fn open(&mut self, relays: bool) -> StreamId {
+        self.last_stream += 1;
+        let mut stream = ControllerStream {
             relays,
-            ..Link::default()
+            ..ControllerStream::default()
         };
-        link.unsent.entry(None).or_default();
+        stream.unsent.entry(None).or_default();
         if relays {
             for name in self.others.keys() {
-                link.unsent.entry(Some(name.clone())).or_default();
+                stream.unsent.entry(Some(name.clone())).or_default();
             }
         }
-        self.links.insert(self.last_link, link);
-        self.last_link
+        self.streams.insert(self.last_stream, stream);
+        self.last_stream
     }
 
     /// Calls a function for what is to be sent of a controller on each stream.
-    fn for_links(&mut self, controller: Option<&Arc<str>>, mut record: impl FnMut(&mut Unsent)) {
-        let source = controller.and_then(|name| self.others.get(name).map(|other| other.link));
-        for (id, link) in &mut self.links {
+    fn for_each_stream(
+        &mut self,
+        controller: Option<&Arc<str>>,
+        mut record: impl FnMut(&mut Unsent),
+    ) {
+        let source = controller.and_then(|name| self.others.get(name).map(|other| other.stream));
+        for (id, stream) in &mut self.streams {
             let wants = match controller {
                 None => true,
-                Some(_) => link.relays && Some(*id) != source,
+                Some(_) => stream.relays && Some(*id) != source,
             };
             if wants {
-                record(link.unsent.entry(controller.cloned()).or_default());
+                record(stream.unsent.entry(controller.cloned()).or_default());
             }
         }
     }
 
     /// Records that something is to be sent of a controller as if it were new.
     fn restart(&mut self, controller: &Arc<str>) {
-        self.for_links(Some(controller), |unsent| *unsent = Unsent::default());
-        for link in self.links.values_mut() {
-            link.ended.remove(controller);
+        self.for_each_stream(Some(controller), |unsent| *unsent = Unsent::default());
+        for stream in self.streams.values_mut() {
+            stream.ended.remove(controller);
         }
     }
 
     /// Starts the reports of another controller, which replace those by another stream.
-    fn start(&mut self, name: &Arc<str>, software: String, link: LinkId) {
+    fn start(&mut self, name: &Arc<str>, software: String, stream: StreamId) {
         let other = Other {
-            link,
+            stream,
             software,
             proxies: BTreeMap::new(),
             is_complete: false,
             lost: None,
         };
         self.others.insert(name.clone(), other);
-        if let Some(link) = self.links.get_mut(&link) {
-            link.unsent.remove(&Some(name.clone()));
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.unsent.remove(&Some(name.clone()));
         }
         self.restart(name);
     }
 
     /// A controller, if it is known by this stream.
-    fn known_by(&mut self, name: &str, link: LinkId) -> Option<&mut Other> {
-        self.others.get_mut(name).filter(|other| other.link == link)
+    fn get_by_stream(&mut self, name: &str, stream: StreamId) -> Option<&mut Other> {
+        self.others
+            .get_mut(name)
+            .filter(|other| other.stream == stream)
     }
 
     /// Forgets a controller. Returns whether it was known.
@@ -156,19 +162,19 @@ impl Controllers {
         let Some(other) = self.others.remove(name) else {
             return false;
         };
-        for (id, link) in &mut self.links {
-            if link.unsent.remove(&Some(name.clone())).is_some() && *id != other.link {
-                link.ended.insert(name.clone());
+        for (id, stream) in &mut self.streams {
+            if stream.unsent.remove(&Some(name.clone())).is_some() && *id != other.stream {
+                stream.ended.insert(name.clone());
             }
         }
         true
     }
 
     /// Closes a stream. Returns the controllers that were known by it and are expected to be back.
-    fn close(&mut self, link: LinkId, now: Instant) -> Vec<Arc<str>> {
-        self.links.remove(&link);
+    fn close(&mut self, stream: StreamId, now: Instant) -> Vec<Arc<str>> {
+        self.streams.remove(&stream);
         let known = self.others.iter_mut();
-        let known = known.filter(|(_, other)| other.link == link);
+        let known = known.filter(|(_, other)| other.stream == stream);
         known
             .map(|(name, other)| {
                 other.lost.get_or_insert(now);

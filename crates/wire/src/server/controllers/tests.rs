@@ -229,7 +229,7 @@ impl Controller {
 
 /// Two ends of a stream, each with the messages that it has sent and the other one has not received.
 struct Wire {
-    ends: [(usize, LinkId); 2],
+    ends: [(usize, StreamId); 2],
     sent: [std::collections::VecDeque<crate::proto::ControllerReport>; 2],
     statuses: [BTreeMap<String, crate::proto::ConnectedProxy>; 2],
 }
@@ -249,15 +249,15 @@ impl Cluster {
             alone: Controller::new("alone"),
         };
         for follower in 1..3 {
-            cluster.link(0, follower);
+            cluster.open_stream(0, follower);
         }
         cluster
     }
 
-    fn link(&mut self, leader: usize, follower: usize) {
+    fn open_stream(&mut self, leader: usize, follower: usize) {
         let open = |index: usize, relays| {
             let server = &self.controllers[index].server;
-            (index, server.open_link(relays))
+            (index, server.open_controller_stream(relays))
         };
         let ends = [open(leader, true), open(follower, false)];
         let mut wire = Wire {
@@ -272,25 +272,27 @@ impl Cluster {
         self.wires.push(wire);
     }
 
-    fn unlink(&mut self, wire: usize) {
-        for (index, link) in self.wires.remove(wire).ends {
-            self.controllers[index].server.close_link(link);
+    fn close_stream(&mut self, wire: usize) {
+        for (index, stream) in self.wires.remove(wire).ends {
+            self.controllers[index]
+                .server
+                .close_controller_stream(stream);
         }
     }
 
     /// Delivers one message from one end of a stream. Returns whether there was one.
     fn deliver(&mut self, wire: usize, end: usize) -> bool {
         let wire = &mut self.wires[wire];
-        let (index, link) = wire.ends[end];
+        let (index, stream) = wire.ends[end];
         let server = &self.controllers[index].server;
-        wire.sent[end].extend(link::status_changes(server, &mut wire.statuses[end]));
-        wire.sent[end].extend(server.next_report(link));
+        wire.sent[end].extend(stream::status_changes(server, &mut wire.statuses[end]));
+        wire.sent[end].extend(server.next_report(stream));
         let Some(report) = wire.sent[end].pop_front() else {
             return false;
         };
-        let (index, link) = wire.ends[1 - end];
+        let (index, stream) = wire.ends[1 - end];
         let server = &self.controllers[index].server;
-        server.receive_report(link, report).expect("it is valid");
+        server.receive_report(stream, report).expect("it is valid");
         true
     }
 
@@ -353,11 +355,11 @@ impl Cluster {
             Step::Leave(proxy) => self.leave(*proxy),
             Step::Deliver(wire, end) => drop(self.deliver(*wire % self.wires.len(), *end)),
             Step::Examine(controller) => self.controllers[*controller].examine(Scan::All),
-            Step::Relink(follower) => {
+            Step::ReopenStream(follower) => {
                 let is_of = |wire: &Wire| wire.ends[1].0 == *follower;
-                let wire = self.wires.iter().position(is_of).expect("it is linked");
-                self.unlink(wire);
-                self.link(0, *follower);
+                let wire = self.wires.iter().position(is_of).expect("it is connected");
+                self.close_stream(wire);
+                self.open_stream(0, *follower);
             }
         }
     }
@@ -387,7 +389,7 @@ enum Step {
     Deliver(usize, usize),
     Examine(usize),
     /// A follower's stream breaks, and it connects again.
-    Relink(usize),
+    ReopenStream(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -403,7 +405,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..2usize, 0..2usize).prop_map(|(wire, end)| Step::Deliver(wire, end)),
         (0..2usize, 0..2usize).prop_map(|(wire, end)| Step::Deliver(wire, end)),
         (0..3usize).prop_map(Step::Examine),
-        (1..3usize).prop_map(Step::Relink),
+        (1..3usize).prop_map(Step::ReopenStream),
     ]
 }
 
@@ -514,7 +516,7 @@ fn a_controller_that_has_not_received_a_change_lags_with_all_its_proxies() {
 fn a_controller_that_is_lost_is_expected_back_before_its_proxies_do_not_count() {
     paused(async {
         let mut cluster = started();
-        cluster.unlink(1);
+        cluster.close_stream(1);
         let is = |cluster: &Cluster, effect: Effect| {
             assert_eq!(
                 cluster.controllers[0].effects["route-0"],
@@ -539,7 +541,7 @@ fn a_controller_that_is_lost_is_expected_back_before_its_proxies_do_not_count() 
             "it is relayed"
         );
         // When it is back, its proxies count again.
-        cluster.link(0, 2);
+        cluster.open_stream(0, 2);
         cluster.settle();
         tokio::time::advance(Duration::from_secs(2)).await;
         cluster.settle();
@@ -551,10 +553,10 @@ fn a_controller_that_is_lost_is_expected_back_before_its_proxies_do_not_count() 
 fn a_new_leader_is_told_everything() {
     paused(async {
         let mut cluster = started();
-        cluster.unlink(1);
-        cluster.unlink(0);
-        cluster.link(1, 0);
-        cluster.link(1, 2);
+        cluster.close_stream(1);
+        cluster.close_stream(0);
+        cluster.open_stream(1, 0);
+        cluster.open_stream(1, 2);
         cluster.settle();
         cluster.assert_equal();
         cluster.apply(&Step::Route(0, 2, None));

@@ -8,7 +8,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::{Status, Streaming};
 
 use super::exchange::own_start;
-use super::{LinkId, messages};
+use super::{StreamId, messages};
 use crate::proto::{ConnectedProxy, ControllerReport};
 use crate::server::service::Server;
 
@@ -19,14 +19,14 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const FAREWELL_TIME: Duration = Duration::from_millis(200);
 
 /// An open stream. Closes it when dropped.
-struct Link<'s> {
+struct StreamGuard<'s> {
     server: &'s Server,
-    id: LinkId,
+    id: StreamId,
 }
 
-impl Drop for Link<'_> {
+impl Drop for StreamGuard<'_> {
     fn drop(&mut self) {
-        self.server.close_link(self.id);
+        self.server.close_controller_stream(self.id);
     }
 }
 
@@ -38,22 +38,22 @@ pub async fn run<T>(
     outgoing: &mpsc::Sender<T>,
     wrap: impl Fn(ControllerReport) -> T,
 ) -> Result<(), Status> {
-    let link = Link {
+    let guard = StreamGuard {
         server,
-        id: server.open_link(relays),
+        id: server.open_controller_stream(relays),
     };
     // At the same time: both sides may have so much to send that each has to read for the other to continue.
     let receive = async {
         while let Some(report) = incoming.message().await? {
             let is_complete = report.complete;
-            server.receive_report(link.id, report)?;
+            server.receive_report(guard.id, report)?;
             if is_complete && !relays {
                 server.set_exchange_error(None);
             }
         }
         Ok(())
     };
-    let send = send(server, link.id, outgoing, wrap);
+    let send = send(server, guard.id, outgoing, wrap);
     tokio::select! {
         result = receive => result,
         result = send => result,
@@ -62,7 +62,7 @@ pub async fn run<T>(
 
 async fn send<T>(
     server: &Server,
-    link: LinkId,
+    stream: StreamId,
     outgoing: &mpsc::Sender<T>,
     wrap: impl Fn(ControllerReport) -> T,
 ) -> Result<(), Status> {
@@ -70,7 +70,7 @@ async fn send<T>(
         let sent = outgoing.send(wrap(report)).await;
         sent.map_err(|_| Status::cancelled("the other controller has gone"))
     };
-    let mut changes = server.link_changes();
+    let mut changes = server.controller_changes();
     let mut closing = server.closing();
     let mut tick = interval(STATUS_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -85,7 +85,7 @@ async fn send<T>(
                 send(report).await?;
             }
         }
-        while let Some(report) = server.next_report(link) {
+        while let Some(report) = server.next_report(stream) {
             send(report).await?;
         }
         tokio::select! {
