@@ -26,8 +26,8 @@ pub const DELTA_PATH: &str =
 /// Method for reports of proxies.
 pub const REPORT_PATH: &str = "/pointsman.v1.ProxyReports/Report";
 
-/// Method by which controllers exchange what they know of their proxies.
-pub const EXCHANGE_PATH: &str = "/pointsman.v1.Controllers/Exchange";
+/// Method for reports between controllers.
+pub const CONTROLLERS_PATH: &str = "/pointsman.v1.Controllers/Exchange";
 
 /// Largest message that is received. Responses are far smaller unless a single resource is large.
 pub const MAX_MESSAGE: usize = 64 * 1024 * 1024;

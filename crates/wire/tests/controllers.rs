@@ -162,7 +162,7 @@ async fn each_controller_lists_the_proxies_of_all_and_merges_their_reports() {
         one.addresses(&mut first) == 2 && other.addresses(&mut second) == 2
     })
     .await;
-    assert_eq!(other.server.exchange_error(), None);
+    assert_eq!(other.server.controllers_error(), None);
 
     // Another leader.
     leader.send_replace(Some(other.leader()));
@@ -219,8 +219,11 @@ async fn only_controllers_may_exchange_reports() {
     let (one, mut other) = (Controller::start("one"), Controller::start("other"));
     let leader = watch::Sender::new(Some(one.leader()));
     other.follow(&token, &leader);
-    until("it is refused", || other.server.exchange_error().is_some()).await;
-    let error = other.server.exchange_error().unwrap_or_default();
+    until("it is refused", || {
+        other.server.controllers_error().is_some()
+    })
+    .await;
+    let error = other.server.controllers_error().unwrap_or_default();
     assert!(
         error.contains("controller one, which leads: not a controller"),
         "{error}"

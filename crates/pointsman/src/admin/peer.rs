@@ -102,7 +102,7 @@ pub fn readiness(peer: &PeerState) -> &'static str {
 /// Returns the reason why this controller can't tell what is in effect on the proxies of all controllers.
 pub fn incomplete(peer: &PeerState) -> Option<String> {
     match peer {
-        PeerState::Proxies(server) => server.exchange_error().map(|error| error + "\n"),
+        PeerState::Proxies(server) => server.controllers_error().map(|error| error + "\n"),
         _ => None,
     }
 }
@@ -120,7 +120,7 @@ pub fn proxies(server: &Server) -> Value {
     });
     json!({
         "controller": **server.name(),
-        "incomplete": server.exchange_error(),
+        "incomplete": server.controllers_error(),
         "controllers": controllers.collect::<Vec<Value>>(),
         "proxies": proxies.iter().map(proxy).collect::<Vec<Value>>(),
     })

@@ -17,7 +17,7 @@ use tonic::{Response, Status, Streaming};
 
 use super::aggregate::Aggregate;
 use super::codec::StreamCodec;
-use super::controllers::{Controllers, RemoteProxy, exchange, stream};
+use super::controllers::{Controllers, RemoteProxy, reports, stream};
 use super::encoded::Encoded;
 use super::peer::{Authorize, AuthorizeController, Grant, Peer, Proof, Refusal, Token};
 use super::proxies::{Connected, Proxies};
@@ -26,7 +26,7 @@ use super::session::{self, EncodedResponse};
 use super::store::{EffectChanges, EffectHistogram, ProxyId, Scan, Store};
 use crate::own_servers;
 use crate::proto::{ControllerReport, ProxyReport, ReportSummary};
-use crate::transport::{self, DELTA_PATH, EXCHANGE_PATH, MAX_MESSAGE, REPORT_PATH};
+use crate::transport::{self, CONTROLLERS_PATH, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
 use crate::xds::discovery::DeltaDiscoveryRequest;
 
 /// Changed effects that are taken together, not counting those of the last chunk.
@@ -49,9 +49,9 @@ pub struct Server {
     /// Decides which peers are controllers; `None` if there are no others.
     authorize_controller: Option<AuthorizeController>,
     /// Number of changes that are to be sent to other controllers.
-    pub(super) exchange: watch::Sender<u64>,
+    pub(super) controller_changes: watch::Sender<u64>,
     /// Reason why this process does not know the proxies of all controllers.
-    exchange_error: Mutex<Option<String>>,
+    controllers_error: Mutex<Option<String>>,
     /// Servers of this process.
     own: OwnServers,
     refusals: AtomicU64,
@@ -87,8 +87,8 @@ impl Server {
             is_closed: watch::channel(false).0,
             authorize,
             authorize_controller: None,
-            exchange: watch::channel(0).0,
-            exchange_error: Mutex::default(),
+            controller_changes: watch::channel(0).0,
+            controllers_error: Mutex::default(),
             own: OwnServers::default(),
             refusals: AtomicU64::new(0),
             rejected_credentials: AtomicU64::new(0),
@@ -202,14 +202,14 @@ impl Server {
     }
 
     /// Returns the reason why this controller does not know the proxies of all controllers.
-    pub fn exchange_error(&self) -> Option<String> {
-        let error = self.exchange_error.lock();
+    pub fn controllers_error(&self) -> Option<String> {
+        let error = self.controllers_error.lock();
         error.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the result of [`exchange_error`](Self::exchange_error).
-    pub fn set_exchange_error(&self, error: Option<String>) {
-        let current = self.exchange_error.lock();
+    /// Sets the result of [`controllers_error`](Self::controllers_error).
+    pub fn set_controllers_error(&self, error: Option<String>) {
+        let current = self.controllers_error.lock();
         *current.unwrap_or_else(PoisonError::into_inner) = error;
     }
 
@@ -225,7 +225,7 @@ impl Server {
             let ServerState { store, proxies, .. } = &mut *state;
             let now = Instant::now();
             store.examine(scan, &mut cursor, (proxies, now, unix), &mut found);
-            if exchange::record_changed_routes(&mut state) {
+            if reports::record_changed_routes(&mut state) {
                 drop(state);
                 self.wake_controller_streams();
             }
@@ -325,11 +325,11 @@ impl Server {
                 grpc.client_streaming(ReportService { server: self, peer }, request)
                     .await
             }
-            EXCHANGE_PATH if self.authorize_controller.is_some() => {
+            CONTROLLERS_PATH if self.authorize_controller.is_some() => {
                 let codec = StreamCodec::<ControllerReport, ControllerReport>::default();
                 let mut grpc = tonic::server::Grpc::new(codec)
                     .apply_max_message_size_config(Some(MAX_MESSAGE), None);
-                grpc.streaming(ExchangeService { server: self, peer }, request)
+                grpc.streaming(ControllerService { server: self, peer }, request)
                     .await
             }
             _ => Status::unimplemented("no such method").into_http(),
@@ -536,12 +536,12 @@ impl tonic::server::ClientStreamingService<ProxyReport> for ReportService {
     }
 }
 
-struct ExchangeService {
+struct ControllerService {
     server: Arc<Server>,
     peer: Peer,
 }
 
-impl tonic::server::StreamingService<ControllerReport> for ExchangeService {
+impl tonic::server::StreamingService<ControllerReport> for ControllerService {
     type Response = ControllerReport;
     type ResponseStream = MessageStream<ControllerReport>;
     type Future = BoxFuture<Response<Self::ResponseStream>>;

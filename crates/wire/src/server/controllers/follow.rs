@@ -17,7 +17,7 @@ use crate::client::{ControlPlaneConnectError, ControlPlaneUrl, Credential, Token
 use crate::proto::ControllerReport;
 use crate::server::service::Server;
 use crate::tls::ClientTls;
-use crate::transport::{EXCHANGE_PATH, MAX_MESSAGE};
+use crate::transport::{CONTROLLERS_PATH, MAX_MESSAGE};
 
 /// Shortest and longest time between attempts to connect.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -57,14 +57,14 @@ pub async fn follow(
             continue;
         };
         if current.name == *server.name() {
-            server.set_exchange_error(None);
+            server.set_controllers_error(None);
             if leader.changed().await.is_err() {
                 return;
             }
             continue;
         }
         let (own, leading) = (server.name().clone(), &current.name);
-        server.set_exchange_error(Some(format!(
+        server.set_controllers_error(Some(format!(
             "controller {own} is connecting to controller {leading}, which leads"
         )));
         let attempt = async {
@@ -82,7 +82,7 @@ pub async fn follow(
                 tracing::warn!("{error}");
                 logged.clone_from(&error);
             }
-            server.set_exchange_error(Some(error));
+            server.set_controllers_error(Some(error));
             tokio::time::sleep(pause).await;
         };
         tokio::select! {
@@ -97,7 +97,7 @@ pub async fn follow(
     }
 }
 
-/// An exchange that has failed.
+/// Error of a stream to the leader.
 #[derive(Debug, thiserror::Error)]
 enum FollowError {
     #[error("it publishes no address in the Lease (--advertise-address sets it)")]
@@ -125,7 +125,7 @@ async fn attempt(
     let ready = grpc.ready().await;
     ready.map_err(|error| Status::unavailable(format!("the connection is closed: {error}")))?;
     let codec = ProstCodec::<ControllerReport, ControllerReport>::default();
-    let path = PathAndQuery::from_static(EXCHANGE_PATH);
+    let path = PathAndQuery::from_static(CONTROLLERS_PATH);
     let responses = grpc.streaming(request, path, codec).await?;
     tracing::info!(
         "exchanging reports of proxies with controller {}",

@@ -1,4 +1,4 @@
-//! What controllers exchange, as messages.
+//! Conversion of reports between controllers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,9 +9,9 @@
 //!
 //! A controller whose stream has ended without a farewell is expected back for a while. Then it is forgotten: its proxies have connected elsewhere, or are unknown.
 
-pub(super) mod exchange;
 pub(super) mod follow;
 mod messages;
+pub(super) mod reports;
 pub(super) mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};

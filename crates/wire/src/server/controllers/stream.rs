@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::{Status, Streaming};
 
-use super::exchange::own_start;
+use super::reports::local_start;
 use super::{StreamId, messages};
 use crate::proto::{ConnectedProxy, ControllerReport};
 use crate::server::service::Server;
@@ -48,7 +48,7 @@ pub async fn run<T>(
             let is_complete = report.complete;
             server.receive_report(guard.id, report)?;
             if is_complete && !relays {
-                server.set_exchange_error(None);
+                server.set_controllers_error(None);
             }
         }
         Ok(())
@@ -75,7 +75,7 @@ async fn send<T>(
     let mut tick = interval(STATUS_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut sent, mut events, mut is_due) = (BTreeMap::new(), 0, true);
-    send(own_start(server)).await?;
+    send(local_start(server)).await?;
     loop {
         // With many proxies, not for each change of a route.
         let newest = server.state().proxies.events();

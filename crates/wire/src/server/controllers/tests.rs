@@ -267,7 +267,7 @@ impl Cluster {
         };
         for (end, (index, _)) in ends.iter().enumerate() {
             let server = &self.controllers[*index].server;
-            wire.sent[end].push_back(exchange::own_start(server));
+            wire.sent[end].push_back(reports::local_start(server));
         }
         self.wires.push(wire);
     }

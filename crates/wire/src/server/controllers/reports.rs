@@ -1,4 +1,4 @@
-//! What is sent to other controllers and received from them, between the streams and the state of the server.
+//! Messages to and from other controllers: builds them from the server's state and applies received ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const REPORTS: usize = 20;
 const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
 
 /// The first message about this controller.
-pub fn own_start(server: &Server) -> ControllerReport {
+pub fn local_start(server: &Server) -> ControllerReport {
     ControllerReport {
         controller: server.name().to_string(),
         start: Some(start(SOFTWARE)),
@@ -389,12 +389,12 @@ impl Server {
     }
 
     pub(super) fn controller_changes(&self) -> watch::Receiver<u64> {
-        self.exchange.subscribe()
+        self.controller_changes.subscribe()
     }
 
     /// Has what has changed sent to other controllers.
     pub(in crate::server) fn wake_controller_streams(&self) {
-        self.exchange.send_modify(|changes| *changes += 1);
+        self.controller_changes.send_modify(|changes| *changes += 1);
     }
 }
 
