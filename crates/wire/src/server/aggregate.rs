@@ -237,7 +237,7 @@ impl Aggregate {
     }
 
     /// Returns whether there are reports of disconnected proxies that are still valid.
-    pub fn has_lost(&self) -> bool {
+    pub fn has_disconnected(&self) -> bool {
         let mut all = self.proxies.values().flat_map(BTreeMap::values);
         all.any(|reports| reports.disconnected.is_some())
     }
@@ -493,7 +493,7 @@ mod tests {
         // The proxy has reconnected: the end of the old stream has no effect.
         let new = report(&mut aggregate, "a", seen("192.0.2.1", None));
         aggregate.end("a", stream, Instant::now());
-        assert!(!aggregate.has_lost());
+        assert!(!aggregate.has_disconnected());
         aggregate.take();
         aggregate.end("a", new, Instant::now());
         let changes = take(&mut aggregate, GRACE);

@@ -257,7 +257,7 @@ impl Server {
 
     /// Returns whether there are reports of disconnected proxies, which expire after a while.
     pub fn has_expiring_reports(&self) -> bool {
-        self.reports().has_lost() || self.state().controllers.has_lost()
+        self.reports().has_disconnected() || self.state().controllers.has_disconnected()
     }
 
     /// Proxies that are connected to this controller.
@@ -392,7 +392,7 @@ impl Server {
                     Err(_) => changes.clear(),
                 }
                 self.reports().apply(&proxy, stream, changes);
-                self.mark_reports(std::slice::from_ref(&proxy));
+                self.schedule_reports(std::slice::from_ref(&proxy));
                 self.notify();
             }
             tokio::select! {
@@ -405,7 +405,7 @@ impl Server {
             }
         };
         self.reports().end(&proxy, stream, Instant::now());
-        self.mark_reports(std::slice::from_ref(&proxy));
+        self.schedule_reports(std::slice::from_ref(&proxy));
         self.notify();
         result
     }

@@ -434,7 +434,7 @@ impl<'s> Session<'s> {
         let now = Instant::now();
         let mut state = self.server.state();
         let ServerState { store, proxies, .. } = &mut *state;
-        let mut is_news = store.acknowledge(self.id, commit, now);
+        let mut has_changes = store.acknowledge(self.id, commit, now);
         if let Some(proxy) = proxies.get_mut(self.id)
             && proxy.rejected != rejected
         {
@@ -446,10 +446,10 @@ impl<'s> Session<'s> {
             let changed = proxy.rejected.keys().chain(rejected.keys());
             store.record_rejections(self.id, changed.map(String::as_str), now);
             proxy.rejected = rejected;
-            is_news = true;
+            has_changes = true;
         }
         drop(state);
-        if is_news {
+        if has_changes {
             self.server.notify();
         }
     }

@@ -20,7 +20,7 @@ use crate::tls::ClientTls;
 use crate::transport::{CONTROLLERS_PATH, MAX_MESSAGE};
 
 /// Shortest and longest time between attempts to connect.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// The controller that leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub async fn follow(
     options: FollowOptions,
     mut leader: watch::Receiver<Option<Leader>>,
 ) {
-    let (mut logged, mut pause) = (String::new(), PAUSE.0);
+    let (mut logged, mut backoff) = (String::new(), BACKOFF.0);
     loop {
         let current = leader.borrow_and_update().clone();
         let Some(current) = current else {
@@ -71,9 +71,9 @@ pub async fn follow(
             let start = Instant::now();
             let error = attempt(&server, &options, &current).await;
             let Err(error) = error else { return };
-            pause = match start.elapsed() > PAUSE.1 {
-                true => PAUSE.0,
-                false => (pause * 2).min(PAUSE.1),
+            backoff = match start.elapsed() > BACKOFF.1 {
+                true => BACKOFF.0,
+                false => (backoff * 2).min(BACKOFF.1),
             };
             let error = format!(
                 "controller {own} does not know the proxies of controller {leading}, which leads: {error}"
@@ -83,12 +83,12 @@ pub async fn follow(
                 logged.clone_from(&error);
             }
             server.set_controllers_error(Some(error));
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(backoff).await;
         };
         tokio::select! {
             () = attempt => {}
             changed = leader.changed() => {
-                pause = PAUSE.0;
+                backoff = BACKOFF.0;
                 if changed.is_err() {
                     return;
                 }

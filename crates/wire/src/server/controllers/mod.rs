@@ -24,21 +24,21 @@ use tokio::time::Instant;
 use super::service::ProxyStatus;
 
 /// Time for a controller to connect again before its proxies do not count any more.
-pub const LOST_GRACE: Duration = Duration::from_secs(10);
+pub const RECONNECT_GRACE: Duration = Duration::from_secs(10);
 
 /// Identifies a stream between two controllers.
 pub type StreamId = u64;
 
 /// A controller and the proxies that are connected to it.
 #[derive(Debug)]
-struct Other {
+struct RemoteController {
     /// The stream by which it is known.
     stream: StreamId,
     software: String,
     proxies: BTreeMap<String, RemoteProxy>,
     is_complete: bool,
     /// Time when the stream was lost.
-    lost: Option<Instant>,
+    disconnected: Option<Instant>,
 }
 
 /// A proxy of another controller. `received` is the time to which its ages refer.
@@ -50,7 +50,7 @@ pub struct RemoteProxy {
 
 /// Changes of one controller that are to be sent on a stream.
 #[derive(Debug, Default)]
-struct Unsent {
+struct PendingChanges {
     has_started: bool,
     is_complete: bool,
     proxies: BTreeSet<String>,
@@ -62,9 +62,9 @@ struct Unsent {
 #[derive(Debug, Default)]
 struct ControllerStream {
     /// The other side learns from this stream of all controllers, not only of this one.
-    relays: bool,
+    forwards_others: bool,
     /// Changes by controller; `None` is this one.
-    unsent: BTreeMap<Option<Arc<str>>, Unsent>,
+    pending: BTreeMap<Option<Arc<str>>, PendingChanges>,
     /// Controllers that have ended.
     ended: BTreeSet<Arc<str>>,
 }
@@ -72,7 +72,7 @@ struct ControllerStream {
 /// Other controllers, and the streams to them.
 #[derive(Debug, Default)]
 pub struct Controllers {
-    others: BTreeMap<Arc<str>, Other>,
+    others: BTreeMap<Arc<str>, RemoteController>,
     streams: BTreeMap<StreamId, ControllerStream>,
     last_stream: StreamId,
 }
@@ -92,16 +92,16 @@ pub struct ControllerStatus {
 
 impl Controllers {
     /// Opens a stream, on which everything is to be sent.
-    fn open(&mut self, relays: bool) -> StreamId {
+    fn open(&mut self, forwards_others: bool) -> StreamId {
         self.last_stream += 1;
         let mut stream = ControllerStream {
-            relays,
+            forwards_others,
             ..ControllerStream::default()
         };
-        stream.unsent.entry(None).or_default();
-        if relays {
+        stream.pending.entry(None).or_default();
+        if forwards_others {
             for name in self.others.keys() {
-                stream.unsent.entry(Some(name.clone())).or_default();
+                stream.pending.entry(Some(name.clone())).or_default();
             }
         }
         self.streams.insert(self.last_stream, stream);
@@ -112,23 +112,25 @@ impl Controllers {
     fn for_each_stream(
         &mut self,
         controller: Option<&Arc<str>>,
-        mut record: impl FnMut(&mut Unsent),
+        mut record: impl FnMut(&mut PendingChanges),
     ) {
         let source = controller.and_then(|name| self.others.get(name).map(|other| other.stream));
         for (id, stream) in &mut self.streams {
             let wants = match controller {
                 None => true,
-                Some(_) => stream.relays && Some(*id) != source,
+                Some(_) => stream.forwards_others && Some(*id) != source,
             };
             if wants {
-                record(stream.unsent.entry(controller.cloned()).or_default());
+                record(stream.pending.entry(controller.cloned()).or_default());
             }
         }
     }
 
     /// Records that something is to be sent of a controller as if it were new.
     fn restart(&mut self, controller: &Arc<str>) {
-        self.for_each_stream(Some(controller), |unsent| *unsent = Unsent::default());
+        self.for_each_stream(Some(controller), |pending| {
+            *pending = PendingChanges::default()
+        });
         for stream in self.streams.values_mut() {
             stream.ended.remove(controller);
         }
@@ -136,22 +138,22 @@ impl Controllers {
 
     /// Starts the reports of another controller, which replace those by another stream.
     fn start(&mut self, name: &Arc<str>, software: String, stream: StreamId) {
-        let other = Other {
+        let other = RemoteController {
             stream,
             software,
             proxies: BTreeMap::new(),
             is_complete: false,
-            lost: None,
+            disconnected: None,
         };
         self.others.insert(name.clone(), other);
         if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.unsent.remove(&Some(name.clone()));
+            stream.pending.remove(&Some(name.clone()));
         }
         self.restart(name);
     }
 
     /// A controller, if it is known by this stream.
-    fn get_by_stream(&mut self, name: &str, stream: StreamId) -> Option<&mut Other> {
+    fn get_by_stream(&mut self, name: &str, stream: StreamId) -> Option<&mut RemoteController> {
         self.others
             .get_mut(name)
             .filter(|other| other.stream == stream)
@@ -163,7 +165,7 @@ impl Controllers {
             return false;
         };
         for (id, stream) in &mut self.streams {
-            if stream.unsent.remove(&Some(name.clone())).is_some() && *id != other.stream {
+            if stream.pending.remove(&Some(name.clone())).is_some() && *id != other.stream {
                 stream.ended.insert(name.clone());
             }
         }
@@ -177,7 +179,7 @@ impl Controllers {
         let known = known.filter(|(_, other)| other.stream == stream);
         known
             .map(|(name, other)| {
-                other.lost.get_or_insert(now);
+                other.disconnected.get_or_insert(now);
                 name.clone()
             })
             .collect()
@@ -185,14 +187,20 @@ impl Controllers {
 
     /// Controllers whose time to connect again has passed.
     fn overdue(&self, now: Instant) -> Vec<Arc<str>> {
-        let is_over = |other: &Other| other.lost.is_some_and(|lost| now >= lost + LOST_GRACE);
-        let over = self.others.iter().filter(|(_, other)| is_over(other));
-        over.map(|(name, _)| name.clone()).collect()
+        let is_expired = |other: &RemoteController| {
+            other
+                .disconnected
+                .is_some_and(|since| now >= since + RECONNECT_GRACE)
+        };
+        let expired = self.others.iter().filter(|(_, other)| is_expired(other));
+        expired.map(|(name, _)| name.clone()).collect()
     }
 
     /// Reports whether a controller is expected to connect again.
-    pub fn has_lost(&self) -> bool {
-        self.others.values().any(|other| other.lost.is_some())
+    pub fn has_disconnected(&self) -> bool {
+        self.others
+            .values()
+            .any(|other| other.disconnected.is_some())
     }
 
     /// Proxies of other controllers, with the controllers' names.
@@ -204,11 +212,11 @@ impl Controllers {
     /// Other controllers, for display.
     pub fn statuses(&self) -> Vec<ControllerStatus> {
         let others = self.others.iter();
-        let status = |(name, other): (&Arc<str>, &Other)| ControllerStatus {
+        let status = |(name, other): (&Arc<str>, &RemoteController)| ControllerStatus {
             name: name.to_string(),
             software: other.software.clone(),
             proxies: other.proxies.len(),
-            is_connected: other.lost.is_none(),
+            is_connected: other.disconnected.is_none(),
         };
         others.map(status).collect()
     }

@@ -9,17 +9,17 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::messages::{self, DecodedReports};
-use super::{ControllerStatus, Controllers, RemoteProxy, StreamId, Unsent};
+use super::{ControllerStatus, Controllers, PendingChanges, RemoteProxy, StreamId};
 use crate::proto::{ControllerReport, ControllerStart};
 use crate::server::aggregate::Origin;
 use crate::server::service::{ProxyStatus, Server, ServerState};
 use crate::server::store::Store;
 
 /// Routes, and proxies, in one message.
-const BATCH: usize = 500;
+const MAX_ITEMS_PER_MESSAGE: usize = 500;
 
 /// Proxies whose reports are in one message.
-const REPORTS: usize = 20;
+const MAX_REPORTS_PER_MESSAGE: usize = 20;
 
 /// Version of this controller's software.
 const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
@@ -40,14 +40,14 @@ fn start(software: &str) -> ControllerStart {
 }
 
 /// Takes up to `count` of a set.
-fn take<T: Ord>(set: &mut BTreeSet<T>, count: usize) -> Vec<T> {
+fn pop_up_to<T: Ord>(set: &mut BTreeSet<T>, count: usize) -> Vec<T> {
     let taken = std::iter::from_fn(|| set.pop_first());
     taken.take(count).collect()
 }
 
 impl Controllers {
     /// Takes what is to be sent next on a stream: the message, and the proxies whose reports belong into it.
-    fn take_unsent(
+    fn take_pending(
         &mut self,
         stream: StreamId,
         store: &Store,
@@ -62,7 +62,7 @@ impl Controllers {
             };
             return Some((Some(name), report, Vec::new()));
         }
-        for (origin, unsent) in &mut stream.unsent {
+        for (origin, pending) in &mut stream.pending {
             let other = match origin {
                 None => None,
                 Some(name) => match self.others.get(name) {
@@ -74,13 +74,13 @@ impl Controllers {
                 controller: origin.as_ref().unwrap_or(own).to_string(),
                 ..ControllerReport::default()
             };
-            let mut is_news = false;
-            if let Some(other) = other.filter(|_| !unsent.has_started) {
+            let mut has_changes = false;
+            if let Some(other) = other.filter(|_| !pending.has_started) {
                 report.start = Some(start(&other.software));
-                is_news = true;
+                has_changes = true;
             }
-            unsent.has_started = true;
-            for name in take(&mut unsent.proxies, BATCH) {
+            pending.has_started = true;
+            for name in pop_up_to(&mut pending.proxies, MAX_ITEMS_PER_MESSAGE) {
                 match other.and_then(|other| other.proxies.get(&name)) {
                     Some(proxy) => report
                         .proxies
@@ -88,22 +88,22 @@ impl Controllers {
                     None => report.disconnected.push(name),
                 }
             }
-            for key in take(&mut unsent.routes, BATCH) {
+            for key in pop_up_to(&mut pending.routes, MAX_ITEMS_PER_MESSAGE) {
                 push_route(&mut report, &key, origin, store);
             }
-            let reports = take(&mut unsent.reports, REPORTS);
+            let reports = pop_up_to(&mut pending.reports, MAX_REPORTS_PER_MESSAGE);
             let is_source_complete = other.is_none_or(|other| other.is_complete);
-            if is_source_complete && unsent.is_empty() && !unsent.is_complete {
-                unsent.is_complete = true;
+            if is_source_complete && pending.is_empty() && !pending.is_complete {
+                pending.is_complete = true;
                 report.complete = true;
             }
-            is_news |= report.complete
+            has_changes |= report.complete
                 || !reports.is_empty()
                 || !report.proxies.is_empty()
                 || !report.disconnected.is_empty()
                 || !report.routes.is_empty()
                 || !report.removed_routes.is_empty();
-            if is_news {
+            if has_changes {
                 return Some((origin.clone(), report, reports));
             }
         }
@@ -111,7 +111,7 @@ impl Controllers {
     }
 }
 
-impl Unsent {
+impl PendingChanges {
     fn is_empty(&self) -> bool {
         self.proxies.is_empty() && self.reports.is_empty() && self.routes.is_empty()
     }
@@ -143,24 +143,24 @@ fn push_route(report: &mut ControllerReport, key: &ObjectKey, origin: &Origin, s
 /// Exchange with other controllers.
 impl Server {
     /// Opens a stream, on which everything is to be sent.
-    pub(super) fn open_controller_stream(&self, relays: bool) -> StreamId {
+    pub(super) fn open_controller_stream(&self, forwards_others: bool) -> StreamId {
         let id = {
             let mut state = self.state();
             let ServerState {
                 store, controllers, ..
             } = &mut *state;
-            let id = controllers.open(relays);
+            let id = controllers.open(forwards_others);
             let Controllers {
                 others, streams, ..
             } = controllers;
-            let unsent = streams.get_mut(&id).into_iter();
-            for (origin, unsent) in unsent.flat_map(|stream| &mut stream.unsent) {
+            let pending = streams.get_mut(&id).into_iter();
+            for (origin, pending) in pending.flat_map(|stream| &mut stream.pending) {
                 match origin {
-                    None => unsent.routes.extend(store.local_routes().cloned()),
+                    None => pending.routes.extend(store.local_routes().cloned()),
                     Some(name) => {
-                        unsent.routes.extend(store.remote_routes(name).cloned());
+                        pending.routes.extend(store.remote_routes(name).cloned());
                         let proxies = others.get(name).map(|other| other.proxies.keys().cloned());
-                        unsent.proxies.extend(proxies.into_iter().flatten());
+                        pending.proxies.extend(proxies.into_iter().flatten());
                     }
                 }
             }
@@ -170,8 +170,8 @@ impl Server {
         let mut state = self.state();
         if let Some(stream) = state.controllers.streams.get_mut(&id) {
             for (origin, proxy) in reported {
-                if let Some(unsent) = stream.unsent.get_mut(&origin) {
-                    unsent.reports.insert(proxy);
+                if let Some(pending) = stream.pending.get_mut(&origin) {
+                    pending.reports.insert(proxy);
                 }
             }
         }
@@ -181,15 +181,15 @@ impl Server {
     /// Closes a stream.
     pub(super) fn close_controller_stream(&self, stream: StreamId) {
         let now = Instant::now();
-        let lost = {
+        let disconnected = {
             let mut state = self.state();
-            let lost = state.controllers.close(stream, now);
-            for name in &lost {
+            let disconnected = state.controllers.close(stream, now);
+            for name in &disconnected {
                 state.store.record_remote_current(name, false, now);
             }
-            lost
+            disconnected
         };
-        for name in &lost {
+        for name in &disconnected {
             self.reports().lose_all(name, now);
         }
         self.notify();
@@ -202,7 +202,7 @@ impl Server {
             let ServerState {
                 store, controllers, ..
             } = &mut *state;
-            controllers.take_unsent(stream, store, self.name())?
+            controllers.take_pending(stream, store, self.name())?
         };
         if !proxies.is_empty() {
             let reports = self.reports();
@@ -298,9 +298,9 @@ impl Server {
         let removed = report.removed_routes.iter();
         let removed = removed.filter_map(|key| Some((key.clone().try_into().ok()?, None)));
         let routes: Vec<(ObjectKey, _)> = routes.chain(removed).collect();
-        controllers.for_each_stream(Some(name), |unsent| {
-            unsent.proxies.extend(proxies.iter().cloned());
-            unsent
+        controllers.for_each_stream(Some(name), |pending| {
+            pending.proxies.extend(proxies.iter().cloned());
+            pending
                 .routes
                 .extend(routes.iter().map(|(key, _)| key.clone()));
         });
@@ -336,8 +336,8 @@ impl Server {
             }
         }
         let mut state = self.state();
-        state.controllers.for_each_stream(Some(name), |unsent| {
-            unsent.reports.extend(changed.iter().cloned());
+        state.controllers.for_each_stream(Some(name), |pending| {
+            pending.reports.extend(changed.iter().cloned());
         });
     }
 
@@ -364,16 +364,16 @@ impl Server {
             self.end_controller(&name, now);
         }
         let expired = self.reports().remove_expired(now);
-        self.mark_reports(&expired);
+        self.schedule_reports(&expired);
     }
 
     /// Records that the reports of proxies of this controller are to be sent.
-    pub(in crate::server) fn mark_reports(&self, proxies: &[String]) {
+    pub(in crate::server) fn schedule_reports(&self, proxies: &[String]) {
         if proxies.is_empty() {
             return;
         }
-        self.state().controllers.for_each_stream(None, |unsent| {
-            unsent.reports.extend(proxies.iter().cloned());
+        self.state().controllers.for_each_stream(None, |pending| {
+            pending.reports.extend(proxies.iter().cloned());
         });
         self.wake_controller_streams();
     }
@@ -401,8 +401,8 @@ impl Server {
 /// Records which routes have changed, to be sent to other controllers. Returns whether there are any.
 pub(in crate::server) fn record_changed_routes(state: &mut ServerState) -> bool {
     let changed = state.store.take_changed_routes();
-    state.controllers.for_each_stream(None, |unsent| {
-        unsent.routes.extend(changed.iter().cloned());
+    state.controllers.for_each_stream(None, |pending| {
+        pending.routes.extend(changed.iter().cloned());
     });
     !changed.is_empty()
 }

@@ -16,7 +16,7 @@ use crate::server::service::Server;
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for the farewell to reach the other side before the stream ends.
-const FAREWELL_TIME: Duration = Duration::from_millis(200);
+const GOODBYE_FLUSH_TIME: Duration = Duration::from_millis(200);
 
 /// An open stream. Closes it when dropped.
 struct StreamGuard<'s> {
@@ -30,24 +30,24 @@ impl Drop for StreamGuard<'_> {
     }
 }
 
-/// Sends and receives until one side ends the stream. `relays` is true on the side that has accepted it.
+/// Sends and receives until one side ends the stream. `forwards_others` is true on the side that has accepted it.
 pub async fn run<T>(
     server: &Server,
-    relays: bool,
+    forwards_others: bool,
     mut incoming: Streaming<ControllerReport>,
     outgoing: &mpsc::Sender<T>,
     wrap: impl Fn(ControllerReport) -> T,
 ) -> Result<(), Status> {
     let guard = StreamGuard {
         server,
-        id: server.open_controller_stream(relays),
+        id: server.open_controller_stream(forwards_others),
     };
     // At the same time: both sides may have so much to send that each has to read for the other to continue.
     let receive = async {
         while let Some(report) = incoming.message().await? {
             let is_complete = report.complete;
             server.receive_report(guard.id, report)?;
-            if is_complete && !relays {
+            if is_complete && !forwards_others {
                 server.set_controllers_error(None);
             }
         }
@@ -98,7 +98,7 @@ async fn send<T>(
                     ..ControllerReport::default()
                 })
                 .await?;
-                sleep(FAREWELL_TIME).await;
+                sleep(GOODBYE_FLUSH_TIME).await;
                 return Ok(());
             }
         }
@@ -131,6 +131,6 @@ pub(super) fn status_changes(
     let gone = sent.keys().filter(|name| !current.contains_key(*name));
     report.disconnected = gone.cloned().collect();
     *sent = current;
-    let is_news = !report.proxies.is_empty() || !report.disconnected.is_empty();
-    is_news.then_some(report)
+    let has_changes = !report.proxies.is_empty() || !report.disconnected.is_empty();
+    has_changes.then_some(report)
 }

@@ -156,7 +156,7 @@ impl Controller {
             id
         };
         let stream = self.server.reports().start(&name, OwnServers::default());
-        self.server.mark_reports(&[name]);
+        self.server.schedule_reports(&[name]);
         self.proxies.insert(proxy, (id, stream));
     }
 
@@ -184,7 +184,7 @@ impl Controller {
         let name = format!("proxy-{proxy}");
         let (_, stream) = self.proxies[&proxy];
         self.server.reports().apply(&name, stream, vec![change]);
-        self.server.mark_reports(&[name]);
+        self.server.schedule_reports(&[name]);
     }
 
     fn leave(&mut self, proxy: usize) {
@@ -198,7 +198,7 @@ impl Controller {
             state.proxies.remove(id);
         }
         self.server.reports().end(&name, stream, Instant::now());
-        self.server.mark_reports(&[name]);
+        self.server.schedule_reports(&[name]);
     }
 
     /// Does what the reconciler does when it is notified.
@@ -255,9 +255,9 @@ impl Cluster {
     }
 
     fn open_stream(&mut self, leader: usize, follower: usize) {
-        let open = |index: usize, relays| {
+        let open = |index: usize, forwards_others| {
             let server = &self.controllers[index].server;
-            (index, server.open_controller_stream(relays))
+            (index, server.open_controller_stream(forwards_others))
         };
         let ends = [open(leader, true), open(follower, false)];
         let mut wire = Wire {
@@ -528,10 +528,10 @@ fn a_controller_that_is_lost_is_expected_back_before_its_proxies_do_not_count() 
         // Nothing is known of a change there. That is not reported as a problem.
         cluster.apply(&Step::Route(0, 2, None));
         cluster.apply(&Step::Acknowledge(1));
-        tokio::time::advance(LOST_GRACE / 2).await;
+        tokio::time::advance(RECONNECT_GRACE / 2).await;
         cluster.settle();
         is(&cluster, Effect::Pending);
-        tokio::time::advance(LOST_GRACE).await;
+        tokio::time::advance(RECONNECT_GRACE).await;
         cluster.settle();
         is(&cluster, Effect::InEffect);
         assert_eq!(cluster.controllers[0].proxy_names(), ["proxy-1"]);

@@ -190,10 +190,10 @@ impl Store {
         let Some(owner) = self.effects.owner_mut(id) else {
             return;
         };
-        let is_news = owner.version != version || owner.local != local.effect;
+        let has_changes = owner.version != version || owner.local != local.effect;
         owner.version = version;
         owner.local = local.effect;
-        let changed = is_news.then(|| owner.key.clone());
+        let changed = has_changes.then(|| owner.key.clone());
         if owner.reported != reported {
             owner.reported.clone_from(&reported);
             found.changes.push((owner.key.clone(), reported));
