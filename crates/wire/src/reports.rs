@@ -15,10 +15,10 @@ pub fn encode_report<'c>(changes: impl IntoIterator<Item = &'c Change>) -> proto
     let mut report = proto::ProxyReport::default();
     for change in changes {
         match change {
-            Change::Observe(gateway, seen) => report.gateways.push(proto::GatewayReport {
+            Change::Observe(gateway, observation) => report.gateways.push(proto::GatewayReport {
                 namespace: gateway.namespace.to_string(),
                 name: gateway.name.to_string(),
-                observation: seen.as_ref().map(Into::into),
+                observation: observation.as_ref().map(Into::into),
             }),
             Change::Need(id, needed) => report.backends.push(proto::NeededBackend {
                 backend: ResourceId::Backend(id.clone()).name(),
@@ -51,8 +51,8 @@ pub fn encode_report<'c>(changes: impl IntoIterator<Item = &'c Change>) -> proto
 pub fn decode_report(report: proto::ProxyReport) -> Vec<Change> {
     let gateways = report.gateways.into_iter().filter_map(|gateway| {
         let name = Name::new(gateway.namespace, gateway.name);
-        let seen = gateway.observation.map(TryInto::try_into).transpose();
-        Some(Change::Observe(name, seen.ok()?))
+        let observation = gateway.observation.map(TryInto::try_into).transpose();
+        Some(Change::Observe(name, observation.ok()?))
     });
     let backends =
         report
@@ -73,7 +73,7 @@ pub fn decode_report(report: proto::ProxyReport) -> Vec<Change> {
 }
 
 impl From<&Observation> for proto::GatewayObservation {
-    fn from(seen: &Observation) -> Self {
+    fn from(observation: &Observation) -> Self {
         let Observation {
             addresses,
             unusable,
@@ -81,7 +81,7 @@ impl From<&Observation> for proto::GatewayObservation {
             unbound,
             faulty,
             cross_mesh_addresses,
-        } = seen;
+        } = observation;
         let mut listeners: BTreeMap<&FrontendId, proto::ListenerReport> = BTreeMap::new();
         let report = |id: &FrontendId| proto::ListenerReport {
             frontend: ResourceId::Frontend(id.clone()).name(),
@@ -115,7 +115,7 @@ impl TryFrom<proto::GatewayObservation> for Observation {
     type Error = DecodeError;
 
     fn try_from(message: proto::GatewayObservation) -> Result<Self, DecodeError> {
-        let mut seen = Observation {
+        let mut observation = Observation {
             addresses: parse_ips(&message.addresses, "GatewayObservation.addresses")?,
             unusable: decode_unusable(message.unusable)?,
             unassigned: message.unassigned,
@@ -127,20 +127,21 @@ impl TryFrom<proto::GatewayObservation> for Observation {
                 return Err(DecodeError::invalid(field, listener.frontend, expected));
             };
             if let Some(why) = listener.unbound {
-                seen.unbound.insert(id.clone(), why);
+                observation.unbound.insert(id.clone(), why);
             }
             if let Some(why) = listener.faulty {
-                seen.faulty.insert(id.clone(), why);
+                observation.faulty.insert(id.clone(), why);
             }
             if !listener.addresses.is_empty() {
                 let sockets = listener.addresses.iter();
                 let sockets =
                     sockets.map(|text| parse(text, "ListenerReport.addresses", "a socket address"));
-                seen.cross_mesh_addresses
+                observation
+                    .cross_mesh_addresses
                     .insert(id, sockets.collect::<Result<_, _>>()?);
             }
         }
-        Ok(seen)
+        Ok(observation)
     }
 }
 
@@ -168,7 +169,7 @@ mod tests {
             owner: ObjectKey::new(Kind::Gateway, "infra", "edge"),
             listener: name.into(),
         };
-        let seen = Observation {
+        let observation = Observation {
             addresses: vec!["127.0.64.1".parse().expect("an address")],
             unusable: [(
                 "192.0.2.1".parse().expect("an address"),
@@ -190,7 +191,7 @@ mod tests {
         };
         let service = ObjectKey::new(Kind::Service, "shop", "web");
         let changes = [
-            Change::Observe(gateway.clone(), Some(seen)),
+            Change::Observe(gateway.clone(), Some(observation)),
             Change::Observe(Name::new("infra", "gone"), None),
             Change::Need(BackendId::new(service, 80, Transport::Udp), true),
             Change::RefusedResolution("a.example".into(), vec!["::1".parse().expect("an address")]),

@@ -19,8 +19,8 @@ impl Subject {
     /// Returns the subject of a change, and whether it still has something to report; `None` for changes that are not reports.
     fn of(change: &Change) -> Option<(Subject, bool)> {
         match change {
-            Change::Observe(gateway, seen) => {
-                Some((Subject::Gateway(gateway.clone()), seen.is_some()))
+            Change::Observe(gateway, observation) => {
+                Some((Subject::Gateway(gateway.clone()), observation.is_some()))
             }
             Change::Need(id, needed) => Some((Subject::Need(id.clone()), *needed)),
             Change::RefusedResolution(name, refused) => {

@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(60);
 
 /// Reports of one proxy.
 #[derive(Debug, Default)]
-struct Reports {
+struct ProxyReports {
     gateways: BTreeMap<Name, Observation>,
     needs: BTreeSet<BackendId>,
     refused: BTreeMap<Arc<str>, Vec<IpAddr>>,
@@ -30,12 +30,12 @@ struct Reports {
     stream: u64,
     /// Time when the stream ended.
     disconnected: Option<Instant>,
-    stage: Stage,
+    state: ReportState,
 }
 
 /// Progress of reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum ReportState {
     /// Received or expected.
     #[default]
     Received,
@@ -46,39 +46,53 @@ enum Stage {
 }
 
 /// The controller that a proxy is connected to; `None` for this one.
-pub type Origin = Option<Arc<str>>;
+pub type ReceivedBy = Option<Arc<str>>;
 
 /// Reports of all proxies, by the proxies' names and the controllers that received them.
 #[derive(Debug, Default)]
-pub struct Aggregate {
-    proxies: BTreeMap<String, BTreeMap<Origin, Reports>>,
+pub struct ReportAggregator {
+    proxies: BTreeMap<String, BTreeMap<ReceivedBy, ProxyReports>>,
     streams: u64,
-    gateways: BTreeSet<Name>,
-    needs: BTreeSet<BackendId>,
-    refused: BTreeSet<Arc<str>>,
+    changed: ChangedReports,
     /// Backends that were reported as needed.
     needed: BTreeSet<BackendId>,
 }
 
-impl Aggregate {
+/// Subjects whose reports have changed since they were last taken.
+#[derive(Debug, Default)]
+struct ChangedReports {
+    gateways: BTreeSet<Name>,
+    needs: BTreeSet<BackendId>,
+    refused: BTreeSet<Arc<str>>,
+}
+
+impl ChangedReports {
+    fn add(&mut self, reports: &ProxyReports) {
+        self.gateways.extend(reports.gateways.keys().cloned());
+        self.needs.extend(reports.needs.iter().cloned());
+        self.refused.extend(reports.refused.keys().cloned());
+    }
+}
+
+impl ReportAggregator {
     /// Starts a stream of a proxy's reports. They replace those of an earlier stream.
     pub fn start(&mut self, proxy: &str, own: OwnServers) -> u64 {
         self.start_at(None, proxy, own)
     }
 
-    fn start_at(&mut self, origin: Origin, proxy: &str, own: OwnServers) -> u64 {
+    fn start_at(&mut self, received_by: ReceivedBy, proxy: &str, own: OwnServers) -> u64 {
         self.streams += 1;
         let stream = self.streams;
-        let new = Reports {
+        let new = ProxyReports {
             stream,
             own,
-            ..Reports::default()
+            ..ProxyReports::default()
         };
         let reports = self.proxies.entry(proxy.to_owned()).or_default();
-        if let Some(old) = reports.insert(origin, new) {
-            self.touch(&old);
+        if let Some(old) = reports.insert(received_by, new) {
+            self.changed.add(&old);
         }
-        self.touch_others(proxy);
+        self.mark_all_changed(proxy);
         stream
     }
 
@@ -87,35 +101,43 @@ impl Aggregate {
         self.apply_at(&None, proxy, stream, changes);
     }
 
-    fn apply_at(&mut self, origin: &Origin, proxy: &str, stream: u64, changes: Vec<Change>) {
+    fn apply_at(
+        &mut self,
+        received_by: &ReceivedBy,
+        proxy: &str,
+        stream: u64,
+        changes: Vec<Change>,
+    ) {
         let reports = self.proxies.get_mut(proxy);
-        let reports = reports.and_then(|reports| reports.get_mut(origin));
+        let reports = reports.and_then(|reports| reports.get_mut(received_by));
         let Some(reports) = reports.filter(|reports| reports.stream == stream) else {
             return;
         };
-        reports.stage = Stage::Received;
+        reports.state = ReportState::Received;
         for change in changes {
             match change {
-                Change::Observe(gateway, seen) => {
-                    match seen {
-                        Some(seen) => drop(reports.gateways.insert(gateway.clone(), seen)),
+                Change::Observe(gateway, observation) => {
+                    match observation {
+                        Some(observation) => {
+                            drop(reports.gateways.insert(gateway.clone(), observation))
+                        }
                         None => drop(reports.gateways.remove(&gateway)),
                     }
-                    self.gateways.insert(gateway);
+                    self.changed.gateways.insert(gateway);
                 }
                 Change::Need(id, needed) => {
                     match needed {
                         true => reports.needs.insert(id.clone()),
                         false => reports.needs.remove(&id),
                     };
-                    self.needs.insert(id);
+                    self.changed.needs.insert(id);
                 }
                 Change::RefusedResolution(name, refused) => {
                     match refused.is_empty() {
                         true => drop(reports.refused.remove(&name)),
                         false => drop(reports.refused.insert(name.clone(), refused)),
                     }
-                    self.refused.insert(name);
+                    self.changed.refused.insert(name);
                 }
                 _ => {}
             }
@@ -124,21 +146,21 @@ impl Aggregate {
 
     /// Ends a stream.
     pub fn end(&mut self, proxy: &str, stream: u64, now: Instant) {
-        let is_current = |reports: &Reports| reports.stream == stream;
+        let is_current = |reports: &ProxyReports| reports.stream == stream;
         if self.own(proxy).is_some_and(is_current) {
-            self.lose(&None, proxy, now);
+            self.record_disconnect(&None, proxy, now);
         }
     }
 
     /// Records that the stream of a proxy's reports has ended. They expire unless a new one starts.
-    fn lose(&mut self, origin: &Origin, proxy: &str, now: Instant) {
+    fn record_disconnect(&mut self, received_by: &ReceivedBy, proxy: &str, now: Instant) {
         let Some(reports) = self.proxies.get_mut(proxy) else {
             return;
         };
-        if let Some(lost) = reports.get_mut(origin) {
-            lost.disconnected.get_or_insert(now);
+        if let Some(ended) = reports.get_mut(received_by) {
+            ended.disconnected.get_or_insert(now);
         }
-        self.touch_others(proxy);
+        self.mark_all_changed(proxy);
     }
 
     /// Replaces the reports of a proxy of another controller.
@@ -147,14 +169,14 @@ impl Aggregate {
         controller: &Arc<str>,
         proxy: &str,
         own: OwnServers,
-        (changes, is_lost): (Vec<Change>, bool),
+        (changes, is_disconnected): (Vec<Change>, bool),
         now: Instant,
     ) {
-        let origin = Some(controller.clone());
-        let stream = self.start_at(origin.clone(), proxy, own);
-        self.apply_at(&origin, proxy, stream, changes);
-        if is_lost {
-            self.lose(&origin, proxy, now);
+        let received_by = Some(controller.clone());
+        let stream = self.start_at(received_by.clone(), proxy, own);
+        self.apply_at(&received_by, proxy, stream, changes);
+        if is_disconnected {
+            self.record_disconnect(&received_by, proxy, now);
         }
     }
 
@@ -164,54 +186,55 @@ impl Aggregate {
     }
 
     /// Records that the proxies of another controller have disconnected.
-    pub fn lose_all(&mut self, controller: &Arc<str>, now: Instant) {
-        let origin = Some(controller.clone());
+    pub fn record_controller_disconnect(&mut self, controller: &Arc<str>, now: Instant) {
+        let received_by = Some(controller.clone());
         let proxies = self.proxies.iter();
-        let proxies = proxies.filter(|(_, reports)| reports.contains_key(&origin));
+        let proxies = proxies.filter(|(_, reports)| reports.contains_key(&received_by));
         let proxies: Vec<String> = proxies.map(|(proxy, _)| proxy.clone()).collect();
         for proxy in proxies {
-            self.lose(&origin, &proxy, now);
+            self.record_disconnect(&received_by, &proxy, now);
         }
     }
 
-    fn remove(&mut self, proxy: &str, origin: &Origin) {
+    fn remove(&mut self, proxy: &str, received_by: &ReceivedBy) {
         let Some(reports) = self.proxies.get_mut(proxy) else {
             return;
         };
-        let removed = reports.remove(origin);
+        let removed = reports.remove(received_by);
         if reports.is_empty() {
             self.proxies.remove(proxy);
         }
         if let Some(removed) = removed {
-            self.touch(&removed);
+            self.changed.add(&removed);
         }
-        self.touch_others(proxy);
+        self.mark_all_changed(proxy);
     }
 
     /// Reports of a proxy that this controller has received.
-    fn own(&self, proxy: &str) -> Option<&Reports> {
+    fn own(&self, proxy: &str) -> Option<&ProxyReports> {
         self.proxies.get(proxy)?.get(&None)
     }
 
     /// Names of the proxies that have reported, and the controllers that have received their reports.
-    pub fn origins(&self) -> impl Iterator<Item = (Origin, String)> {
+    pub fn received_reports(&self) -> impl Iterator<Item = (ReceivedBy, String)> {
         let proxies = self.proxies.iter();
         proxies.flat_map(|(proxy, reports)| {
-            let origins = reports.keys();
-            origins.map(|origin| (origin.clone(), proxy.clone()))
+            let receivers = reports.keys();
+            receivers.map(|received_by| (received_by.clone(), proxy.clone()))
         })
     }
 
     /// Everything that a proxy has reported to a controller, and whether the stream of its reports has ended.
     pub fn reports_of(
         &self,
-        origin: &Origin,
+        received_by: &ReceivedBy,
         proxy: &str,
     ) -> Option<(Vec<Change>, &OwnServers, bool)> {
-        let reports = self.proxies.get(proxy)?.get(origin)?;
+        let reports = self.proxies.get(proxy)?.get(received_by)?;
         let gateways = reports.gateways.iter();
-        let gateways =
-            gateways.map(|(gateway, seen)| Change::Observe(gateway.clone(), Some(seen.clone())));
+        let gateways = gateways.map(|(gateway, observation)| {
+            Change::Observe(gateway.clone(), Some(observation.clone()))
+        });
         let needs = reports.needs.iter();
         let needs = needs.map(|id| Change::Need(id.clone(), true));
         let refused = reports.refused.iter();
@@ -222,15 +245,15 @@ impl Aggregate {
     }
 
     /// The reports of each proxy that count.
-    fn counted(&self) -> impl Iterator<Item = (&str, &Reports)> {
+    fn effective_reports(&self) -> impl Iterator<Item = (&str, &ProxyReports)> {
         let proxies = self.proxies.iter();
-        proxies.filter_map(|(proxy, reports)| Some((proxy.as_str(), counted(reports)?)))
+        proxies.filter_map(|(proxy, reports)| Some((proxy.as_str(), effective(reports)?)))
     }
 
     /// Servers of the proxies themselves.
     pub fn own_servers(&self) -> OwnServers {
         let mut own = OwnServers::default();
-        for (_, reports) in self.counted() {
+        for (_, reports) in self.effective_reports() {
             own.extend(&reports.own);
         }
         own
@@ -242,47 +265,39 @@ impl Aggregate {
         all.any(|reports| reports.disconnected.is_some())
     }
 
-    fn touch(&mut self, reports: &Reports) {
-        self.gateways.extend(reports.gateways.keys().cloned());
-        self.needs.extend(reports.needs.iter().cloned());
-        self.refused.extend(reports.refused.keys().cloned());
-    }
-
-    /// Has the reports of a proxy to several controllers taken again: others of them may count now.
-    fn touch_others(&mut self, proxy: &str) {
+    /// Marks a proxy's reports at all controllers as changed, because different ones may now be effective.
+    fn mark_all_changed(&mut self, proxy: &str) {
         let reports = self.proxies.get(proxy).filter(|reports| reports.len() > 1);
         for reports in reports.into_iter().flat_map(BTreeMap::values) {
-            self.gateways.extend(reports.gateways.keys().cloned());
-            self.needs.extend(reports.needs.iter().cloned());
-            self.refused.extend(reports.refused.keys().cloned());
+            self.changed.add(reports);
         }
     }
 
     /// Records that the taken reports are in effect.
     pub fn record_applied(&mut self) {
         let taken = self.proxies.values_mut().flat_map(BTreeMap::values_mut);
-        let taken = taken.filter(|reports| reports.stage == Stage::Taken);
-        taken.for_each(|reports| reports.stage = Stage::Applied);
+        let taken = taken.filter(|reports| reports.state == ReportState::Taken);
+        taken.for_each(|reports| reports.state = ReportState::Applied);
     }
 
     /// Returns whether all reports of a proxy are in effect.
     pub fn is_applied(&self, proxy: &str) -> bool {
-        let reports = self.proxies.get(proxy).and_then(counted);
-        reports.is_some_and(|reports| reports.stage == Stage::Applied)
+        let reports = self.proxies.get(proxy).and_then(effective);
+        reports.is_some_and(|reports| reports.state == ReportState::Applied)
     }
 
     /// Returns human-readable failures that one proxy has reported.
     pub fn problems(&self, proxy: &str) -> Vec<String> {
-        let Some(reports) = self.proxies.get(proxy).and_then(counted) else {
+        let Some(reports) = self.proxies.get(proxy).and_then(effective) else {
             return Vec::new();
         };
         let mut problems = Vec::new();
-        for (gateway, seen) in &reports.gateways {
-            let unusable = seen.unusable.iter();
+        for (gateway, observation) in &reports.gateways {
+            let unusable = observation.unusable.iter();
             problems.extend(unusable.map(|(a, why)| format!("{gateway}: {a}: {why}")));
-            let unassigned = seen.unassigned.iter();
+            let unassigned = observation.unassigned.iter();
             problems.extend(unassigned.map(|why| format!("{gateway}: {why}")));
-            let listeners = seen.unbound.iter().chain(&seen.faulty);
+            let listeners = observation.unbound.iter().chain(&observation.faulty);
             problems.extend(listeners.map(|(id, why)| format!("{}: {why}", describe(id))));
         }
         problems
@@ -290,39 +305,44 @@ impl Aggregate {
 
     /// Removes reports that have expired. Returns the names of those among their proxies whose reports this controller had received.
     pub fn remove_expired(&mut self, now: Instant) -> Vec<String> {
-        let is_over =
-            |reports: &Reports| reports.disconnected.is_some_and(|lost| now >= lost + GRACE);
-        let mut over: Vec<(String, Origin)> = Vec::new();
+        let is_expired = |reports: &ProxyReports| {
+            reports
+                .disconnected
+                .is_some_and(|since| now >= since + GRACE)
+        };
+        let mut expired: Vec<(String, ReceivedBy)> = Vec::new();
         for (proxy, reports) in &self.proxies {
-            let reports = reports.iter().filter(|(_, reports)| is_over(reports));
-            over.extend(reports.map(|(origin, _)| (proxy.clone(), origin.clone())));
+            let reports = reports.iter().filter(|(_, reports)| is_expired(reports));
+            expired.extend(reports.map(|(received_by, _)| (proxy.clone(), received_by.clone())));
         }
-        for (proxy, origin) in &over {
-            self.remove(proxy, origin);
+        for (proxy, received_by) in &expired {
+            self.remove(proxy, received_by);
         }
-        let own = over.into_iter().filter(|(_, origin)| origin.is_none());
+        let own = expired
+            .into_iter()
+            .filter(|(_, received_by)| received_by.is_none());
         own.map(|(proxy, _)| proxy).collect()
     }
 
     /// Takes the changes since the last call.
-    pub fn take(&mut self) -> Vec<Change> {
+    pub fn take_changes(&mut self) -> Vec<Change> {
         for reports in self.proxies.values_mut().flat_map(BTreeMap::values_mut) {
-            if reports.stage == Stage::Received {
-                reports.stage = Stage::Taken;
+            if reports.state == ReportState::Received {
+                reports.state = ReportState::Taken;
             }
         }
         let mut changes = Vec::new();
-        for gateway in std::mem::take(&mut self.gateways) {
-            let reports = self.counted();
+        for gateway in std::mem::take(&mut self.changed.gateways) {
+            let reports = self.effective_reports();
             let reports: Vec<(&str, &Observation)> = reports
                 .filter_map(|(proxy, reports)| Some((proxy, reports.gateways.get(&gateway)?)))
                 .collect();
-            let seen = join(&reports);
-            changes.push(Change::Observe(gateway, seen));
+            let observation = merge_observations(&reports);
+            changes.push(Change::Observe(gateway, observation));
         }
-        for id in std::mem::take(&mut self.needs) {
+        for id in std::mem::take(&mut self.changed.needs) {
             let needed = self
-                .counted()
+                .effective_reports()
                 .any(|(_, reports)| reports.needs.contains(&id));
             let changed = match needed {
                 true => self.needed.insert(id.clone()),
@@ -332,8 +352,8 @@ impl Aggregate {
                 changes.push(Change::Need(id, needed));
             }
         }
-        for name in std::mem::take(&mut self.refused) {
-            let refused = self.counted();
+        for name in std::mem::take(&mut self.changed.refused) {
+            let refused = self.effective_reports();
             let refused = refused.filter_map(|(_, reports)| reports.refused.get(&name));
             let refused: BTreeSet<IpAddr> = refused.flatten().copied().collect();
             changes.push(Change::RefusedResolution(
@@ -346,7 +366,7 @@ impl Aggregate {
 }
 
 /// The reports of a proxy that count: those of an open stream, preferably one to this controller.
-fn counted(reports: &BTreeMap<Origin, Reports>) -> Option<&Reports> {
+fn effective(reports: &BTreeMap<ReceivedBy, ProxyReports>) -> Option<&ProxyReports> {
     let open = reports
         .values()
         .find(|reports| reports.disconnected.is_none());
@@ -364,51 +384,53 @@ fn describe(id: &pointsman_binding::bound::FrontendId) -> String {
 }
 
 /// Merges the observations of a Gateway by several proxies; `None` if there are none.
-fn join(reports: &[(&str, &Observation)]) -> Option<Observation> {
+fn merge_observations(reports: &[(&str, &Observation)]) -> Option<Observation> {
     if let [(_, only)] = reports {
         return Some((*only).clone());
     }
-    let addresses = reports.iter().flat_map(|(_, seen)| &seen.addresses);
+    let addresses = reports
+        .iter()
+        .flat_map(|(_, observation)| &observation.addresses);
     let addresses: BTreeSet<IpAddr> = addresses.copied().collect();
     let (first, _) = reports.split_first()?;
     let with_names = |why: &dyn Fn(&Observation) -> Option<String>| -> Option<String> {
         let all: Option<Vec<String>> = reports
             .iter()
-            .map(|(proxy, seen)| Some(format!("{proxy}: {}", why(seen)?)))
+            .map(|(proxy, observation)| Some(format!("{proxy}: {}", why(observation)?)))
             .collect();
         Some(all?.join("; "))
     };
-    let mut joined = Observation::default();
+    let mut merged = Observation::default();
     for address in first.1.unusable.keys().filter(|a| !addresses.contains(a)) {
-        if let Some(why) = with_names(&|seen| seen.unusable.get(address).cloned()) {
-            joined.unusable.insert(*address, why);
+        if let Some(why) = with_names(&|observation| observation.unusable.get(address).cloned()) {
+            merged.unusable.insert(*address, why);
         }
     }
     if addresses.is_empty() {
-        joined.unassigned = with_names(&|seen| seen.unassigned.clone());
+        merged.unassigned = with_names(&|observation| observation.unassigned.clone());
     }
     for id in first.1.unbound.keys() {
-        if let Some(why) = with_names(&|seen| seen.unbound.get(id).cloned()) {
-            joined.unbound.insert(id.clone(), why);
+        if let Some(why) = with_names(&|observation| observation.unbound.get(id).cloned()) {
+            merged.unbound.insert(id.clone(), why);
         }
     }
     for id in first.1.faulty.keys() {
-        if let Some(why) = with_names(&|seen| seen.faulty.get(id).cloned()) {
-            joined.faulty.insert(id.clone(), why);
+        if let Some(why) = with_names(&|observation| observation.faulty.get(id).cloned()) {
+            merged.faulty.insert(id.clone(), why);
         }
     }
     for (id, sockets) in reports
         .iter()
-        .flat_map(|(_, seen)| &seen.cross_mesh_addresses)
+        .flat_map(|(_, observation)| &observation.cross_mesh_addresses)
     {
-        joined
+        merged
             .cross_mesh_addresses
             .entry(id.clone())
             .or_default()
             .extend(sockets);
     }
-    joined.addresses = addresses.into_iter().collect();
-    Some(joined)
+    merged.addresses = addresses.into_iter().collect();
+    Some(merged)
 }
 
 #[cfg(test)]
@@ -429,74 +451,87 @@ mod tests {
         }
     }
 
-    fn seen(address: &str, unbound: Option<&str>) -> Observation {
-        let mut seen = Observation {
+    fn observation(address: &str, unbound: Option<&str>) -> Observation {
+        let mut observation = Observation {
             addresses: vec![address.parse().expect("an address")],
             ..Observation::default()
         };
-        seen.unbound
+        observation
+            .unbound
             .extend(unbound.map(|why| (listener(), why.to_owned())));
-        seen
+        observation
     }
 
     /// The observation among changes.
     fn observed(changes: &[Change]) -> Option<&Observation> {
         changes.iter().find_map(|change| match change {
-            Change::Observe(_, seen) => seen.as_ref(),
+            Change::Observe(_, observation) => observation.as_ref(),
             _ => None,
         })
     }
 
     /// Takes the changes after a time.
-    fn take(aggregate: &mut Aggregate, later: std::time::Duration) -> Vec<Change> {
-        aggregate.remove_expired(Instant::now() + later);
-        aggregate.take()
+    fn take(aggregator: &mut ReportAggregator, later: std::time::Duration) -> Vec<Change> {
+        aggregator.remove_expired(Instant::now() + later);
+        aggregator.take_changes()
     }
 
-    fn report(aggregate: &mut Aggregate, proxy: &str, seen: Observation) -> u64 {
-        let stream = aggregate.start(proxy, OwnServers::default());
-        aggregate.apply(proxy, stream, vec![Change::Observe(gateway(), Some(seen))]);
+    fn report(aggregator: &mut ReportAggregator, proxy: &str, observation: Observation) -> u64 {
+        let stream = aggregator.start(proxy, OwnServers::default());
+        aggregator.apply(
+            proxy,
+            stream,
+            vec![Change::Observe(gateway(), Some(observation))],
+        );
         stream
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_port_is_unavailable_only_if_no_proxy_has_it() {
-        let mut aggregate = Aggregate::default();
-        report(&mut aggregate, "a", seen("192.0.2.1", Some("taken")));
-        let changes = aggregate.take();
+        let mut aggregator = ReportAggregator::default();
+        report(
+            &mut aggregator,
+            "a",
+            observation("192.0.2.1", Some("taken")),
+        );
+        let changes = aggregator.take_changes();
         let one = observed(&changes).expect("an observation");
         assert_eq!(one.unbound[&listener()], "taken", "as in one process");
-        report(&mut aggregate, "b", seen("192.0.2.2", None));
-        let changes = aggregate.take();
+        report(&mut aggregator, "b", observation("192.0.2.2", None));
+        let changes = aggregator.take_changes();
         let both = observed(&changes).expect("an observation");
         assert_eq!(both.addresses.len(), 2);
         assert!(both.unbound.is_empty());
         assert_eq!(
-            aggregate.problems("a").len(),
+            aggregator.problems("a").len(),
             1,
             "it is a problem of that proxy"
         );
-        assert_eq!(aggregate.problems("b").len(), 0);
-        report(&mut aggregate, "b", seen("192.0.2.2", Some("no privilege")));
-        let changes = aggregate.take();
+        assert_eq!(aggregator.problems("b").len(), 0);
+        report(
+            &mut aggregator,
+            "b",
+            observation("192.0.2.2", Some("no privilege")),
+        );
+        let changes = aggregator.take_changes();
         let both = observed(&changes).expect("an observation");
         assert_eq!(both.unbound[&listener()], "a: taken; b: no privilege");
     }
 
     #[tokio::test(start_paused = true)]
     async fn reports_outlive_a_short_disconnection() {
-        let mut aggregate = Aggregate::default();
-        let stream = report(&mut aggregate, "a", seen("192.0.2.1", None));
-        aggregate.take();
-        aggregate.end("a", stream, Instant::now());
-        assert!(take(&mut aggregate, GRACE / 2).is_empty());
+        let mut aggregator = ReportAggregator::default();
+        let stream = report(&mut aggregator, "a", observation("192.0.2.1", None));
+        aggregator.take_changes();
+        aggregator.end("a", stream, Instant::now());
+        assert!(take(&mut aggregator, GRACE / 2).is_empty());
         // The proxy has reconnected: the end of the old stream has no effect.
-        let new = report(&mut aggregate, "a", seen("192.0.2.1", None));
-        aggregate.end("a", stream, Instant::now());
-        assert!(!aggregate.has_disconnected());
-        aggregate.take();
-        aggregate.end("a", new, Instant::now());
-        let changes = take(&mut aggregate, GRACE);
+        let new = report(&mut aggregator, "a", observation("192.0.2.1", None));
+        aggregator.end("a", stream, Instant::now());
+        assert!(!aggregator.has_disconnected());
+        aggregator.take_changes();
+        aggregator.end("a", new, Instant::now());
+        let changes = take(&mut aggregator, GRACE);
         assert_eq!(changes.len(), 1);
         assert!(observed(&changes).is_none(), "nothing is known any more");
     }
@@ -505,14 +540,14 @@ mod tests {
     async fn a_backend_is_needed_as_long_as_one_proxy_needs_it() {
         let service = ObjectKey::new(Kind::Service, "shop", "web");
         let id = BackendId::new(service, 80, Transport::Tcp);
-        let mut aggregate = Aggregate::default();
+        let mut aggregator = ReportAggregator::default();
         let streams =
-            ["a", "b"].map(|proxy| (proxy, aggregate.start(proxy, OwnServers::default())));
+            ["a", "b"].map(|proxy| (proxy, aggregator.start(proxy, OwnServers::default())));
         let mut needs = |needed: [bool; 2]| {
             for ((proxy, stream), needed) in streams.iter().zip(needed) {
-                aggregate.apply(proxy, *stream, vec![Change::Need(id.clone(), needed)]);
+                aggregator.apply(proxy, *stream, vec![Change::Need(id.clone(), needed)]);
             }
-            aggregate.take().len()
+            aggregator.take_changes().len()
         };
         assert_eq!(needs([true, true]), 1);
         assert_eq!(needs([false, true]), 0);

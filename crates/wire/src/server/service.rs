@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::{Response, Status, Streaming};
 
-use super::aggregate::Aggregate;
+use super::aggregate::ReportAggregator;
 use super::codec::StreamCodec;
 use super::controllers::{Controllers, RemoteProxy, reports, stream};
 use super::encoded::Encoded;
@@ -41,7 +41,7 @@ pub struct Server {
     /// Name among the controllers of one cluster.
     name: Arc<str>,
     state: Mutex<ServerState>,
-    reports: Mutex<Aggregate>,
+    reports: Mutex<ReportAggregator>,
     /// Position of the last change.
     changed: watch::Sender<u64>,
     is_closed: watch::Sender<bool>,
@@ -105,7 +105,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn reports(&self) -> MutexGuard<'_, Aggregate> {
+    pub(super) fn reports(&self) -> MutexGuard<'_, ReportAggregator> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,7 +171,7 @@ impl Server {
     /// Returns the reports of proxies since the last call.
     pub fn take_reports(&self) -> Vec<Change> {
         self.expire_reports();
-        self.reports().take()
+        self.reports().take_changes()
     }
 
     /// Servers of the proxies themselves. No route may use them as endpoints.

@@ -68,7 +68,7 @@ pub fn decode_proxy(
 /// Encodes what a proxy has reported.
 pub fn encode_reports(
     proxy: &str,
-    (changes, own, lost): (Vec<pointsman_binding::Change>, &OwnServers, bool),
+    (changes, own, is_disconnected): (Vec<pointsman_binding::Change>, &OwnServers, bool),
 ) -> proto::StoredReports {
     // Loopback addresses are those of the proxy's machine; the controllers decide what they mean.
     let own_servers = own_servers::encode(own, std::net::Ipv4Addr::LOCALHOST.into());
@@ -78,7 +78,7 @@ pub fn encode_reports(
             own_servers,
             ..encode_report(&changes)
         }),
-        lost,
+        lost: is_disconnected,
     }
 }
 
@@ -87,7 +87,7 @@ pub struct DecodedReports {
     pub proxy: String,
     pub own: OwnServers,
     pub changes: Vec<pointsman_binding::Change>,
-    pub is_lost: bool,
+    pub is_disconnected: bool,
 }
 
 /// Decodes what a proxy has reported. Parts that this version does not understand are left out.
@@ -97,7 +97,7 @@ pub fn decode_reports(reports: proto::StoredReports) -> Option<DecodedReports> {
         proxy: report.proxy.clone(),
         own: own_servers::decode(&report.own_servers),
         changes: decode_report(report),
-        is_lost: reports.lost,
+        is_disconnected: reports.lost,
     })
 }
 

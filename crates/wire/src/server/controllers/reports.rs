@@ -11,7 +11,7 @@ use tonic::Status;
 use super::messages::{self, DecodedReports};
 use super::{ControllerStatus, Controllers, PendingChanges, RemoteProxy, StreamId};
 use crate::proto::{ControllerReport, ControllerStart};
-use crate::server::aggregate::Origin;
+use crate::server::aggregate::ReceivedBy;
 use crate::server::service::{ProxyStatus, Server, ServerState};
 use crate::server::store::Store;
 
@@ -52,7 +52,7 @@ impl Controllers {
         stream: StreamId,
         store: &Store,
         own: &Arc<str>,
-    ) -> Option<(Origin, ControllerReport, Vec<String>)> {
+    ) -> Option<(ReceivedBy, ControllerReport, Vec<String>)> {
         let stream = self.streams.get_mut(&stream)?;
         if let Some(name) = stream.ended.pop_first() {
             let report = ControllerReport {
@@ -62,8 +62,8 @@ impl Controllers {
             };
             return Some((Some(name), report, Vec::new()));
         }
-        for (origin, pending) in &mut stream.pending {
-            let other = match origin {
+        for (controller, pending) in &mut stream.pending {
+            let other = match controller {
                 None => None,
                 Some(name) => match self.others.get(name) {
                     Some(other) => Some(other),
@@ -71,7 +71,7 @@ impl Controllers {
                 },
             };
             let mut report = ControllerReport {
-                controller: origin.as_ref().unwrap_or(own).to_string(),
+                controller: controller.as_ref().unwrap_or(own).to_string(),
                 ..ControllerReport::default()
             };
             let mut has_changes = false;
@@ -89,7 +89,7 @@ impl Controllers {
                 }
             }
             for key in pop_up_to(&mut pending.routes, MAX_ITEMS_PER_MESSAGE) {
-                push_route(&mut report, &key, origin, store);
+                push_route(&mut report, &key, controller, store);
             }
             let reports = pop_up_to(&mut pending.reports, MAX_REPORTS_PER_MESSAGE);
             let is_source_complete = other.is_none_or(|other| other.is_complete);
@@ -104,7 +104,7 @@ impl Controllers {
                 || !report.routes.is_empty()
                 || !report.removed_routes.is_empty();
             if has_changes {
-                return Some((origin.clone(), report, reports));
+                return Some((controller.clone(), report, reports));
             }
         }
         None
@@ -129,8 +129,13 @@ impl RemoteProxy {
     }
 }
 
-fn push_route(report: &mut ControllerReport, key: &ObjectKey, origin: &Origin, store: &Store) {
-    let route = match origin {
+fn push_route(
+    report: &mut ControllerReport,
+    key: &ObjectKey,
+    controller: &ReceivedBy,
+    store: &Store,
+) {
+    let route = match controller {
         None => store.local_effect(key),
         Some(name) => store.remote_effect(name, key).cloned(),
     };
@@ -154,8 +159,8 @@ impl Server {
                 others, streams, ..
             } = controllers;
             let pending = streams.get_mut(&id).into_iter();
-            for (origin, pending) in pending.flat_map(|stream| &mut stream.pending) {
-                match origin {
+            for (controller, pending) in pending.flat_map(|stream| &mut stream.pending) {
+                match controller {
                     None => pending.routes.extend(store.local_routes().cloned()),
                     Some(name) => {
                         pending.routes.extend(store.remote_routes(name).cloned());
@@ -166,11 +171,11 @@ impl Server {
             }
             id
         };
-        let reported: Vec<(Origin, String)> = self.reports().origins().collect();
+        let reported: Vec<(ReceivedBy, String)> = self.reports().received_reports().collect();
         let mut state = self.state();
         if let Some(stream) = state.controllers.streams.get_mut(&id) {
-            for (origin, proxy) in reported {
-                if let Some(pending) = stream.pending.get_mut(&origin) {
+            for (controller, proxy) in reported {
+                if let Some(pending) = stream.pending.get_mut(&controller) {
                     pending.reports.insert(proxy);
                 }
             }
@@ -190,14 +195,14 @@ impl Server {
             disconnected
         };
         for name in &disconnected {
-            self.reports().lose_all(name, now);
+            self.reports().record_controller_disconnect(name, now);
         }
         self.notify();
     }
 
     /// Takes the next message for a stream.
     pub(super) fn next_report(&self, stream: StreamId) -> Option<ControllerReport> {
-        let (origin, mut report, proxies) = {
+        let (controller, mut report, proxies) = {
             let mut state = self.state();
             let ServerState {
                 store, controllers, ..
@@ -207,7 +212,7 @@ impl Server {
         if !proxies.is_empty() {
             let reports = self.reports();
             for proxy in proxies {
-                match reports.reports_of(&origin, &proxy) {
+                match reports.reports_of(&controller, &proxy) {
                     Some(known) => report.reports.push(messages::encode_reports(&proxy, known)),
                     None => report.expired.push(proxy),
                 }
@@ -245,7 +250,7 @@ impl Server {
             return Ok(());
         }
         if report.start.is_some() {
-            self.reports().lose_all(&name, now);
+            self.reports().record_controller_disconnect(&name, now);
         }
         if self.record_state(&name, stream, &report, now) {
             self.record_reports(&name, report, now);
@@ -326,12 +331,12 @@ impl Server {
                     proxy,
                     own,
                     changes,
-                    is_lost,
+                    is_disconnected,
                 }) = messages::decode_reports(stored)
                 else {
                     continue;
                 };
-                reports.replace(name, &proxy, own, (changes, is_lost), now);
+                reports.replace(name, &proxy, own, (changes, is_disconnected), now);
                 changed.push(proxy);
             }
         }
@@ -350,7 +355,7 @@ impl Server {
             }
             state.store.end_remote(name, now);
         }
-        self.reports().lose_all(name, now);
+        self.reports().record_controller_disconnect(name, now);
         self.wake_controller_streams();
         self.notify();
     }

@@ -173,14 +173,16 @@ impl Controller {
     }
 
     fn observe(&self, proxy: usize, gateway: &str, is_bound: bool) {
-        let mut seen = Observation {
+        let mut observation = Observation {
             addresses: vec![Ipv4Addr::new(192, 0, 2, proxy as u8).into()],
             ..Observation::default()
         };
         if !is_bound {
-            seen.unbound.insert(frontend(gateway), "taken".to_owned());
+            observation
+                .unbound
+                .insert(frontend(gateway), "taken".to_owned());
         }
-        let change = Change::Observe(Name::new("infra", gateway), Some(seen));
+        let change = Change::Observe(Name::new("infra", gateway), Some(observation));
         let name = format!("proxy-{proxy}");
         let (_, stream) = self.proxies[&proxy];
         self.server.reports().apply(&name, stream, vec![change]);
@@ -205,8 +207,8 @@ impl Controller {
     fn examine(&mut self, scan: Scan) {
         for change in self.server.take_reports() {
             match change {
-                Change::Observe(gateway, Some(seen)) => {
-                    drop(self.observations.insert(gateway, seen));
+                Change::Observe(gateway, Some(observation)) => {
+                    drop(self.observations.insert(gateway, observation));
                 }
                 Change::Observe(gateway, None) => drop(self.observations.remove(&gateway)),
                 _ => {}
