@@ -3,7 +3,7 @@
 //! - `encoded` encodes each changed resource once, whatever the number of proxies.
 //! - `store` holds the encoded resources and the log of changes, in which each resource has only its latest position. For each proxy it keeps a position in
 //!   that log. Its submodule `effects` determines which routes are in effect on all proxies, and which proxies lag. `slots` holds the resources and their references.
-//! - `scope` computes and maintains the set of resources that some proxies subscribe to; proxies with equal subscriptions share it.
+//! - `subscription_set` computes and maintains the set of resources that some proxies subscribe to; proxies with equal subscriptions share it.
 //! - `selector` parses subscriptions.
 //! - `service` accepts streams, each of which `session` runs; `codec` sets the size of their buffers; `proxies` holds information about connected proxies.
 //! - `listen` accepts connections. `peer` determines the identity and the permissions of a proxy; `authorization` reads permissions from a file.
@@ -18,12 +18,12 @@ mod encoded;
 mod listen;
 mod peer;
 mod proxies;
-mod scope;
 mod selector;
 mod service;
 pub(crate) mod session;
 mod slots;
 mod store;
+mod subscription_set;
 
 pub use authorization::{Authorization, AuthorizationError};
 pub use controllers::ControllerStatus;

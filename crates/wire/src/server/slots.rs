@@ -9,6 +9,7 @@ use hashbrown::HashTable;
 use super::encoded::Payload;
 use super::selector::Root;
 use super::store::OwnerId;
+use super::subscription_set::SetId;
 use crate::digest::Fingerprint;
 use crate::resource::ResourceType;
 
@@ -28,11 +29,11 @@ pub(super) struct Slot {
     /// Resources that name this one as their parent.
     pub children: Children,
     pub parent: Option<SlotId>,
-    /// Scopes that it is in.
-    pub scopes: Vec<u32>,
+    /// Subscription sets that it is in.
+    pub sets: Vec<SetId>,
     /// Routes and policies that it is a part of.
     pub owners: Box<[OwnerId]>,
-    /// Number of logs, scopes and resources that need the slot, whether or not the resource exists.
+    /// Number of logs, subscription sets and resources that need the slot, whether or not the resource exists.
     reference_count: u32,
 }
 
@@ -137,7 +138,7 @@ impl Slots {
             references: Box::default(),
             children: Children::None,
             parent: None,
-            scopes: Vec::new(),
+            sets: Vec::new(),
             owners: Box::default(),
             reference_count: 0,
         };

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::encoded::{Encoded, Update};
-use super::scope::{Log, ResourceScope};
 use super::selector::Subscription;
 use super::slots::{Content, SlotId, Slots};
+use super::subscription_set::{SetId, SubscriptionLog, SubscriptionSet};
 use crate::digest::{Digest, Fingerprint};
 use crate::resource::ResourceType;
 use effects::Effects;
@@ -26,7 +26,7 @@ pub type ProxyId = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum LogId {
     Everything,
-    Scope(u32),
+    Set(SetId),
 }
 
 /// The state of a proxy that has received everything of one log up to a position. Proxies send it when they reconnect. It has no meaning for another log.
@@ -40,7 +40,7 @@ impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let log = match self.log {
             LogId::Everything => 0,
-            LogId::Scope(me) => me,
+            LogId::Set(set_id) => set_id,
         };
         write!(f, "{log}:{}", self.at)
     }
@@ -53,7 +53,7 @@ impl FromStr for Position {
         let (log, at) = text.split_once(':').ok_or(())?;
         let log = match log.parse().map_err(drop)? {
             0 => LogId::Everything,
-            me => LogId::Scope(me),
+            set_id => LogId::Set(set_id),
         };
         let at = at.parse().map_err(drop)?;
         Ok(Position { log, at })
@@ -117,10 +117,10 @@ pub struct Store {
     slots: Slots,
     /// Position of the last change.
     position: u64,
-    log: Log,
+    log: SubscriptionLog,
     digest: Digest,
-    scopes: HashMap<u32, ResourceScope>,
-    next_scope: u32,
+    sets: HashMap<SetId, SubscriptionSet>,
+    next_set: SetId,
     /// Resources that subscriptions may select.
     roots: BTreeSet<SlotId>,
     proxies: HashMap<ProxyId, Progress>,
@@ -167,17 +167,17 @@ impl Store {
         if position == 0 {
             self.slots.add_reference(id);
         }
-        for me in self.slots[id].scopes.clone() {
-            if let Some(scope) = self.scopes.get_mut(&me) {
+        for set_id in self.slots[id].sets.clone() {
+            if let Some(set) = self.sets.get_mut(&set_id) {
                 if let Some(old) = old {
-                    scope.digest.remove(old);
+                    set.digest.remove(old);
                 }
-                scope.digest.add(update.fingerprint);
-                scope.touch(id, false, &mut self.position);
+                set.digest.add(update.fingerprint);
+                set.record_change(id, false, &mut self.position);
             }
         }
         if old.is_none() {
-            self.adopt(id, update.parent.as_ref());
+            self.add_to_parent_and_sets(id, update.parent.as_ref());
         }
         self.leave_references(id, &references, &old_references);
         old_references
@@ -200,49 +200,49 @@ impl Store {
         ids.into()
     }
 
-    /// Extends the scopes of a resource to those that it references.
+    /// Adds newly referenced resources to the sets of a resource.
     fn enter_references(&mut self, id: SlotId, new: &[SlotId], old: &[SlotId]) {
-        for me in self.slots[id].scopes.clone() {
-            let Some(scope) = self.scopes.get_mut(&me) else {
+        for set_id in self.slots[id].sets.clone() {
+            let Some(set) = self.sets.get_mut(&set_id) else {
                 continue;
             };
             for added in new.iter().filter(|id| !old.contains(id)) {
-                scope.enter(me, *added, &mut self.slots, &mut self.position);
+                set.add_path(set_id, *added, &mut self.slots, &mut self.position);
             }
         }
     }
 
-    /// Removes resources that a resource no longer references from its scopes.
+    /// Removes resources that a resource no longer references from its sets.
     fn leave_references(&mut self, id: SlotId, new: &[SlotId], old: &[SlotId]) {
-        for me in self.slots[id].scopes.clone() {
-            let Some(scope) = self.scopes.get_mut(&me) else {
+        for set_id in self.slots[id].sets.clone() {
+            let Some(set) = self.sets.get_mut(&set_id) else {
                 continue;
             };
             for gone in old.iter().filter(|id| !new.contains(id)) {
-                scope.leave(me, *gone, &mut self.slots, &mut self.position);
+                set.remove_path(set_id, *gone, &mut self.slots, &mut self.position);
             }
         }
     }
 
-    /// Adds a resource that is new to the children of its parent, and to the scopes that select it.
-    fn adopt(&mut self, id: SlotId, parent: Option<&Arc<str>>) {
+    /// Adds a new resource to the children of its parent and to the sets that select it.
+    fn add_to_parent_and_sets(&mut self, id: SlotId, parent: Option<&Arc<str>>) {
         if let Some(parent) = parent {
             let kind = ResourceType::of_name(parent).unwrap_or(ResourceType::Frontend);
             let parent = self.slots.acquire(parent, kind);
             self.slots[id].parent = Some(parent);
             self.slots[parent].children.insert(id);
-            for me in self.slots[parent].scopes.clone() {
-                if let Some(scope) = self.scopes.get_mut(&me) {
-                    scope.enter(me, id, &mut self.slots, &mut self.position);
+            for set_id in self.slots[parent].sets.clone() {
+                if let Some(set) = self.sets.get_mut(&set_id) {
+                    set.add_path(set_id, id, &mut self.slots, &mut self.position);
                 }
             }
         }
         let content = self.slots[id].content.as_ref();
         if let Some(root) = content.and_then(|content| content.root.clone()) {
             self.roots.insert(id);
-            for (me, scope) in &mut self.scopes {
-                if scope.subscription.selects(&root) {
-                    scope.enter(*me, id, &mut self.slots, &mut self.position);
+            for (set_id, set) in &mut self.sets {
+                if set.subscription.selects(&root) {
+                    set.add_path(*set_id, id, &mut self.slots, &mut self.position);
                 }
             }
         }
@@ -260,28 +260,28 @@ impl Store {
         self.log
             .record(id, self.slots[id].position, self.position, true);
         self.slots[id].position = self.position;
-        for me in self.slots[id].scopes.clone() {
-            if let Some(scope) = self.scopes.get_mut(&me) {
-                scope.digest.remove(content.fingerprint);
-                scope.touch(id, true, &mut self.position);
+        for set_id in self.slots[id].sets.clone() {
+            if let Some(set) = self.sets.get_mut(&set_id) {
+                set.digest.remove(content.fingerprint);
+                set.record_change(id, true, &mut self.position);
             }
         }
         let old_references = std::mem::take(&mut self.slots[id].references);
         self.leave_references(id, &[], &old_references);
         if let Some(parent) = self.slots[id].parent.take() {
             self.slots[parent].children.remove(id);
-            for me in self.slots[parent].scopes.clone() {
-                if let Some(scope) = self.scopes.get_mut(&me) {
-                    scope.leave(me, id, &mut self.slots, &mut self.position);
+            for set_id in self.slots[parent].sets.clone() {
+                if let Some(set) = self.sets.get_mut(&set_id) {
+                    set.remove_path(set_id, id, &mut self.slots, &mut self.position);
                 }
             }
             self.slots.release(parent);
         }
         if let Some(root) = &content.root {
             self.roots.remove(&id);
-            for (me, scope) in &mut self.scopes {
-                if scope.subscription.selects(root) {
-                    scope.leave(*me, id, &mut self.slots, &mut self.position);
+            for (set_id, set) in &mut self.sets {
+                if set.subscription.selects(root) {
+                    set.remove_path(*set_id, id, &mut self.slots, &mut self.position);
                 }
             }
         }
@@ -293,8 +293,8 @@ impl Store {
 
     /// Drops removals that every proxy has received.
     fn expire(&mut self) {
-        let has_removals = |scope: &ResourceScope| scope.log.has_removals();
-        if !self.log.has_removals() && !self.scopes.values().any(has_removals) {
+        let has_removals = |set: &SubscriptionSet| set.log.has_removals();
+        if !self.log.has_removals() && !self.sets.values().any(has_removals) {
             return;
         }
         let mut passed: HashMap<LogId, u64> = HashMap::new();
@@ -303,8 +303,8 @@ impl Store {
             *least = proxy.position.min(*least);
         }
         let passed = |log: LogId| passed.get(&log).copied().unwrap_or(u64::MAX);
-        for (me, scope) in &mut self.scopes {
-            scope.expire(passed(LogId::Scope(*me)), &mut self.slots);
+        for (set_id, set) in &mut self.sets {
+            set.expire(passed(LogId::Set(*set_id)), &mut self.slots);
         }
         for id in self.log.expire(passed(LogId::Everything)) {
             self.slots[id].position = 0;
@@ -364,10 +364,10 @@ impl Store {
             acknowledged: resumed,
             counts: false,
         };
-        if let LogId::Scope(me) = log
-            && let Some(scope) = self.scopes.get_mut(&me)
+        if let LogId::Set(set_id) = log
+            && let Some(set) = self.sets.get_mut(&set_id)
         {
-            scope.followers += 1;
+            set.subscribers += 1;
         }
         self.proxies.insert(self.next_proxy, progress);
         self.record_arrival(self.next_proxy, digest.is_empty(), now);
@@ -414,12 +414,12 @@ impl Store {
         let contents = self.slots.contents().map(|(id, _)| id);
         match log {
             LogId::Everything => contents.collect(),
-            LogId::Scope(me) => {
+            LogId::Set(set_id) => {
                 let members = self
-                    .scopes
-                    .get(&me)
+                    .sets
+                    .get(&set_id)
                     .into_iter()
-                    .flat_map(ResourceScope::members);
+                    .flat_map(SubscriptionSet::members);
                 let exists = |id: &SlotId| self.slots[*id].content.is_some();
                 members.filter(exists).collect()
             }
@@ -428,20 +428,20 @@ impl Store {
 
     /// Returns whether followers of a log receive an existing resource.
     fn is_sent(&self, log: LogId, id: SlotId) -> bool {
-        let in_scope = match log {
+        let is_in_set = match log {
             LogId::Everything => true,
-            LogId::Scope(me) => self.scopes.get(&me).is_some_and(|scope| scope.contains(id)),
+            LogId::Set(set_id) => self.sets.get(&set_id).is_some_and(|set| set.contains(id)),
         };
-        in_scope && self.slots[id].content.is_some()
+        is_in_set && self.slots[id].content.is_some()
     }
 
-    fn log(&self, log: LogId) -> (&Log, &Digest) {
-        let scope = match log {
+    fn log(&self, log: LogId) -> (&SubscriptionLog, &Digest) {
+        let set = match log {
             LogId::Everything => None,
-            LogId::Scope(me) => self.scopes.get(&me),
+            LogId::Set(set_id) => self.sets.get(&set_id),
         };
-        match scope {
-            Some(scope) => (&scope.log, &scope.digest),
+        match set {
+            Some(set) => (&set.log, &set.digest),
             None => (&self.log, &self.digest),
         }
     }
@@ -451,13 +451,13 @@ impl Store {
         if *subscription == Subscription::Everything {
             return LogId::Everything;
         }
-        let mut scopes = self.scopes.iter();
-        if let Some((me, _)) = scopes.find(|(_, scope)| scope.subscription == *subscription) {
-            return LogId::Scope(*me);
+        let mut sets = self.sets.iter();
+        if let Some((set_id, _)) = sets.find(|(_, set)| set.subscription == *subscription) {
+            return LogId::Set(*set_id);
         }
-        self.next_scope += 1;
-        let me = self.next_scope;
-        let mut scope = ResourceScope::new(subscription.clone());
+        self.next_set += 1;
+        let set_id = self.next_set;
+        let mut set = SubscriptionSet::new(subscription.clone());
         let is_selected = |id: &SlotId| {
             let content = self.slots[*id].content.as_ref();
             let root = content.and_then(|content| content.root.as_deref());
@@ -466,30 +466,30 @@ impl Store {
         let mut selected: Vec<SlotId> = self.roots.iter().copied().filter(is_selected).collect();
         selected.sort_by_key(|id| self.slots[*id].position);
         for id in selected {
-            scope.enter(me, id, &mut self.slots, &mut self.position);
+            set.add_path(set_id, id, &mut self.slots, &mut self.position);
         }
-        scope.log.start = self.position;
-        self.scopes.insert(me, scope);
-        LogId::Scope(me)
+        set.log.start = self.position;
+        self.sets.insert(set_id, set);
+        LogId::Set(set_id)
     }
 
-    /// Disconnects a proxy. A scope without followers is removed.
+    /// Disconnects a proxy. A set without subscribers is removed.
     pub fn disconnect(&mut self, proxy: ProxyId, now: Instant) {
         self.record_departure(proxy, now);
         let Some(progress) = self.proxies.remove(&proxy) else {
             return;
         };
-        let LogId::Scope(me) = progress.log else {
+        let LogId::Set(set_id) = progress.log else {
             return;
         };
-        let Some(scope) = self.scopes.get_mut(&me) else {
+        let Some(set) = self.sets.get_mut(&set_id) else {
             return;
         };
-        scope.followers -= 1;
-        if scope.followers == 0
-            && let Some(scope) = self.scopes.remove(&me)
+        set.subscribers -= 1;
+        if set.subscribers == 0
+            && let Some(set) = self.sets.remove(&set_id)
         {
-            scope.dissolve(me, &mut self.slots);
+            set.release_all(set_id, &mut self.slots);
         }
     }
 
@@ -573,7 +573,7 @@ impl Store {
             target: log.changed,
             resources: match progress.log {
                 LogId::Everything => self.len(),
-                LogId::Scope(me) => self.scopes.get(&me).map_or(0, ResourceScope::len),
+                LogId::Set(set_id) => self.sets.get(&set_id).map_or(0, SubscriptionSet::len),
             },
         })
     }

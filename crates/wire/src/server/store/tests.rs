@@ -357,7 +357,7 @@ proptest! {
         }
         apply(&mut store, &names.iter().map(|name| encoded(name, None)).collect::<Vec<_>>());
         prop_assert_eq!(store.slots.len(), 0);
-        prop_assert!(store.scopes.is_empty() && store.roots.is_empty());
+        prop_assert!(store.sets.is_empty() && store.roots.is_empty());
         prop_assert_eq!(&store.digest, &Digest::default());
     }
 }
@@ -439,7 +439,7 @@ fn a_reconnect_at_five_thousand_routes_transfers_only_what_changed() {
             let mut store = Store::default();
             apply(&mut store, &topology(5000));
             let mut proxy = Receiver::connect(&mut store, subscription(number));
-            // Another proxy keeps the scope alive.
+            // Another proxy keeps the set alive.
             let other = Receiver::connect(&mut store, subscription(number));
             proxy.receive_all(&mut store);
             store.disconnect(proxy.id, now());
@@ -449,7 +449,7 @@ fn a_reconnect_at_five_thousand_routes_transfers_only_what_changed() {
             );
             proxy.reconnect(&mut store, by_position);
             let number = proxy.receive_all(&mut store);
-            // Without its attachment, the route and its parts leave the scope.
+            // Without its attachment, the route and its parts leave the set.
             let wanted = match other.subscription {
                 Subscription::Everything => 2,
                 Subscription::Selected(_) => 6,

@@ -355,10 +355,8 @@ impl Store {
         examination: &mut Examination<'_>,
     ) -> PartState {
         let mut state = PartState::default();
-        let scopes = self.slots[part].scopes.iter();
-        let logs = scopes
-            .map(|scope| LogId::Scope(*scope))
-            .chain([LogId::Everything]);
+        let sets = self.slots[part].sets.iter();
+        let logs = sets.map(|set| LogId::Set(*set)).chain([LogId::Everything]);
         let related = self.related(part, examination.has_rejections());
         for log in logs {
             let Some(followers) = self.effects.followers.get(&log) else {
@@ -421,10 +419,7 @@ impl Store {
     fn position_in(&self, log: LogId, id: SlotId) -> u64 {
         match log {
             LogId::Everything => self.slots[id].position,
-            LogId::Scope(scope) => self
-                .scopes
-                .get(&scope)
-                .map_or(0, |scope| scope.position(id)),
+            LogId::Set(set) => self.sets.get(&set).map_or(0, |set| set.position(id)),
         }
     }
 

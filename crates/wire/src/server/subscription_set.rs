@@ -9,9 +9,12 @@ use super::slots::{SlotId, Slots};
 use crate::digest::Digest;
 use crate::server::Subscription;
 
+/// Identifies a subscription set.
+pub(super) type SetId = u32;
+
 /// Changes in order, in which each resource has only its latest position.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct SubscriptionLog {
     entries: BTreeMap<u64, SlotId>,
     /// Positions of removals.
     removals: BTreeSet<u64>,
@@ -26,7 +29,7 @@ pub(super) struct Log {
 /// Minimum number of removals that a log keeps for slow proxies.
 const MIN_REMOVALS: usize = 10_000;
 
-impl Log {
+impl SubscriptionLog {
     /// Moves a resource from its old position, if it has one (not 0), to a new one.
     pub fn record(&mut self, id: SlotId, old: u64, new: u64, is_removal: bool) {
         self.forget(old);
@@ -43,13 +46,13 @@ impl Log {
         self.removals.remove(&position);
     }
 
-    /// Changes after a position.
+    /// Returns the changes after a position.
     pub fn after(&self, position: u64) -> impl Iterator<Item = (u64, SlotId)> {
         let later = self.entries.range(position + 1..);
         later.map(|(position, id)| (*position, *id))
     }
 
-    /// Number of resources that exist.
+    /// Returns the number of resources that exist.
     pub fn len(&self) -> usize {
         self.entries.len() - self.removals.len()
     }
@@ -76,7 +79,7 @@ impl Log {
     }
 }
 
-/// A resource of the set.
+/// A resource of a set.
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
     /// Number of paths to the resource; 0 if it was removed from the set and its removal is still in the log.
@@ -85,25 +88,25 @@ struct Member {
     position: u64,
 }
 
-/// The resources that followers of a restricted subscription receive.
+/// The resources that proxies with a restricted subscription receive.
 #[derive(Debug)]
-pub(super) struct ResourceScope {
+pub(super) struct SubscriptionSet {
     pub subscription: Subscription,
-    /// Number of connected proxies that follow its log.
-    pub followers: usize,
+    /// Number of connected proxies with this subscription.
+    pub subscribers: usize,
     members: HashMap<SlotId, Member>,
-    pub log: Log,
+    pub log: SubscriptionLog,
     pub digest: Digest,
 }
 
-impl ResourceScope {
+impl SubscriptionSet {
     /// Creates an empty set.
     pub fn new(subscription: Subscription) -> Self {
-        ResourceScope {
+        SubscriptionSet {
             subscription,
-            followers: 0,
+            subscribers: 0,
             members: HashMap::new(),
-            log: Log::default(),
+            log: SubscriptionLog::default(),
             digest: Digest::default(),
         }
     }
@@ -113,13 +116,13 @@ impl ResourceScope {
         self.members.get(&id).is_some_and(|member| member.count > 0)
     }
 
-    /// Position of a resource in the log; 0 if it is not in the scope.
+    /// Returns the position of a resource in the log; 0 if it is not in the set.
     pub fn position(&self, id: SlotId) -> u64 {
         let member = self.members.get(&id).filter(|member| member.count > 0);
         member.map_or(0, |member| member.position)
     }
 
-    /// The resources in the set.
+    /// Returns the resources in the set.
     pub fn members(&self) -> impl Iterator<Item = SlotId> {
         let members = self.members.iter();
         members
@@ -127,13 +130,13 @@ impl ResourceScope {
             .map(|(id, _)| *id)
     }
 
-    /// Number of resources.
+    /// Returns the number of resources.
     pub fn len(&self) -> usize {
         self.log.len()
     }
 
     /// Records a new version, or the removal, of a member.
-    pub fn touch(&mut self, id: SlotId, is_removal: bool, position: &mut u64) {
+    pub fn record_change(&mut self, id: SlotId, is_removal: bool, position: &mut u64) {
         let member = self.members.entry(id).or_default();
         *position += 1;
         self.log.record(id, member.position, *position, is_removal);
@@ -141,7 +144,7 @@ impl ResourceScope {
     }
 
     /// Adds a path to a resource, and everything reachable from it.
-    pub fn enter(&mut self, me: u32, id: SlotId, slots: &mut Slots, position: &mut u64) {
+    pub fn add_path(&mut self, set_id: SetId, id: SlotId, slots: &mut Slots, position: &mut u64) {
         let member = self.members.entry(id).or_default();
         member.count += 1;
         if member.count > 1 {
@@ -150,21 +153,27 @@ impl ResourceScope {
         if member.position == 0 {
             slots.add_reference(id);
         }
-        slots[id].scopes.push(me);
+        slots[id].sets.push(set_id);
         for reference in slots[id].references.clone().into_iter() {
-            self.enter(me, reference, slots, position);
+            self.add_path(set_id, reference, slots, position);
         }
         if let Some(fingerprint) = slots[id].fingerprint() {
             self.digest.add(fingerprint);
-            self.touch(id, false, position);
+            self.record_change(id, false, position);
         }
         for child in slots[id].children.clone().iter() {
-            self.enter(me, child, slots, position);
+            self.add_path(set_id, child, slots, position);
         }
     }
 
     /// Removes a path to a resource, and everything that is no longer reachable.
-    pub fn leave(&mut self, me: u32, id: SlotId, slots: &mut Slots, position: &mut u64) {
+    pub fn remove_path(
+        &mut self,
+        set_id: SetId,
+        id: SlotId,
+        slots: &mut Slots,
+        position: &mut u64,
+    ) {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
@@ -173,16 +182,16 @@ impl ResourceScope {
             return;
         }
         let was_logged = member.position != 0;
-        slots[id].scopes.retain(|scope| *scope != me);
+        slots[id].sets.retain(|set| *set != set_id);
         for child in slots[id].children.clone().iter() {
-            self.leave(me, child, slots, position);
+            self.remove_path(set_id, child, slots, position);
         }
         if let Some(fingerprint) = slots[id].fingerprint() {
             self.digest.remove(fingerprint);
-            self.touch(id, true, position);
+            self.record_change(id, true, position);
         }
         for reference in slots[id].references.clone().into_iter() {
-            self.leave(me, reference, slots, position);
+            self.remove_path(set_id, reference, slots, position);
         }
         if !was_logged {
             self.members.remove(&id);
@@ -205,9 +214,9 @@ impl ResourceScope {
     }
 
     /// Removes all members.
-    pub fn dissolve(self, me: u32, slots: &mut Slots) {
+    pub fn release_all(self, set_id: SetId, slots: &mut Slots) {
         for id in self.members.into_keys() {
-            slots[id].scopes.retain(|scope| *scope != me);
+            slots[id].sets.retain(|set| *set != set_id);
             slots.release(id);
         }
     }
