@@ -46,9 +46,9 @@ impl Reader {
 
     /// Closes the connection with these bytes unread.
     fn eof(mut self, bytes: &[u8], close: Close) -> Result<Eof, Error> {
-        let is_over = self.body().is_over();
+        let is_complete = self.body().is_complete();
         if let Reader::Responses(reader, _) = &mut self {
-            assert!(!reader.finish(bytes) || is_over && bytes.is_empty());
+            assert!(!reader.finish(bytes) || is_complete && bytes.is_empty());
         }
         let result = self.body().eof(bytes, close);
         if let Err(error) = result {

@@ -42,7 +42,7 @@ pub(crate) struct LogRecord<'r> {
     /// Endpoint of the last attempt.
     pub(crate) endpoint: Option<SocketAddr>,
     /// Time from the start of the last attempt to the response headers.
-    pub(crate) upstream: Option<Duration>,
+    pub(crate) upstream_time: Option<Duration>,
     /// Attempts after the first.
     pub(crate) retries: u32,
     /// The reason for a local reply or an early end.
@@ -78,7 +78,7 @@ impl Default for LogRecord<'_> {
             rule: None,
             backend: None,
             endpoint: None,
-            upstream: None,
+            upstream_time: None,
             retries: 0,
             reason: None,
             request_id: None,
@@ -263,7 +263,10 @@ impl LogRecord<'_> {
         if let Some(endpoint) = self.endpoint {
             visit("endpoint", Some(FieldValue::Trusted(&endpoint)));
         }
-        visit("upstream_ms", self.upstream.map(FieldValue::Milliseconds));
+        visit(
+            "upstream_ms",
+            self.upstream_time.map(FieldValue::Milliseconds),
+        );
         let retries = Some(u64::from(self.retries)).filter(|retries| *retries > 0);
         visit("retries", retries.map(FieldValue::Number));
         visit(

@@ -101,7 +101,7 @@ fn full<T>(then: impl FnOnce(&LogRecord<'_>) -> T) -> T {
         }),
         backend: Some(&backend),
         endpoint: Some(SocketAddr::from(([127, 0, 0, 2], 8080))),
-        upstream: Some(Duration::from_micros(900)),
+        upstream_time: Some(Duration::from_micros(900)),
         retries: 1,
         reason: Some("Timeout"),
         request_id: Some(b"7f"),

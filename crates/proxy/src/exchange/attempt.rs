@@ -14,7 +14,7 @@ use super::headers::{Header, Headers};
 use super::replay_buffer::ReplayBuffer;
 use super::report::ExchangeReport;
 use super::request::HttpVersion;
-use super::response::{ResponseForwarder, Timing};
+use super::response::{AttemptTimeouts, ResponseForwarder};
 use super::response_writer::ResponseWriter;
 use super::retry_loop::RetryLoop;
 use super::sink::Sink;
@@ -76,8 +76,11 @@ impl Attempt<'_> {
     ) -> Result<(), Failure> {
         let worker = self.retry_loop.worker;
         let backend_timeout = self.retry_loop.plan.backend_timeout;
-        let try_deadline = backend_timeout.map(|time| Instant::now() + time);
-        let deadline = [self.deadline, try_deadline].into_iter().flatten().min();
+        let attempt_deadline = backend_timeout.map(|time| Instant::now() + time);
+        let deadline = [self.deadline, attempt_deadline]
+            .into_iter()
+            .flatten()
+            .min();
         let opening =
             UpstreamConnection::open(worker, endpoint, self.protocol, self.new_connection);
         let mut backend = match downstream.timer.run_until(|| deadline, opening).await {
@@ -150,14 +153,14 @@ impl Attempt<'_> {
         let mut upload = Upload::new(upload);
         let mut response = ResponseForwarder {
             attempt: self,
-            timing: Timing::new(worker, stream.deadline, up),
+            timeouts: AttemptTimeouts::new(worker, stream.deadline, up),
             endpoint,
             client,
             timer,
             report,
             response: &mut stream.response,
         };
-        response.head(&mut upload, stream.reused).await?;
+        response.await_head(&mut upload, stream.reused).await?;
         response.forward(&mut upload).await
     }
 
@@ -166,14 +169,14 @@ impl Attempt<'_> {
         &self,
         response: &UpstreamResponse<'_>,
         client: &'k mut ResponseWriter<'_>,
-        timing: &Timing<'_>,
+        timeouts: &AttemptTimeouts<'_>,
         uploaded: bool,
     ) -> Result<Option<Option<Sink<'k>>>, Failure> {
         let mut head = response.head();
         let date = self.retry_loop.worker.date();
         head.headers = self.edit_response(head.headers, &date);
-        if response.is_switch() {
-            let switched = client.switch(
+        if response.is_websocket_upgrade() {
+            let switched = client.accept_websocket(
                 &head,
                 self.upstream_request.headers.get("sec-websocket-key"),
             );
@@ -184,7 +187,7 @@ impl Attempt<'_> {
         if success && self.retry_loop.request.version == HttpVersion::Http2 {
             return Err(SendError::NoWebSocket.into());
         }
-        timing.response_begun(self.upstream_request.framing, head.framing);
+        timeouts.response_started(self.upstream_request.framing, head.framing);
         // RFC 9112 §9.6: the rest of a request that the backend does not accept is not read, and `connection: close` announces it.
         let abandoned = !uploaded && response.is_last();
         if abandoned || self.retry_loop.connection.socket.closed.is_notified() {

@@ -143,22 +143,22 @@ impl UpstreamConnection {
                 // RFC 8441 §5: HTTP/2 clients send no key.
                 let key = (request.websocket && request.headers.get("sec-websocket-key").is_none())
                     .then(|| websocket_key::generate(worker));
-                let link = &mut *connection.link;
+                let persistent = &mut *connection.persistent;
                 write_head(&mut connection.out, request, &encoder, key.as_deref())?;
-                link.responses.expect(ResponseContext {
+                persistent.responses.expect(ResponseContext {
                     head: request.method == "HEAD",
                     websocket: request.websocket,
                 });
                 Ok((
                     Sink::Http1(Http1Sink::new(
-                        &mut link.writer,
+                        &mut persistent.writer,
                         &mut connection.out,
                         encoder,
                     )),
                     UpstreamResponse::Http1(Http1Response {
-                        reader: &mut link.reader,
+                        reader: &mut persistent.reader,
                         buffer: &mut connection.buffer,
-                        responses: &mut link.responses,
+                        responses: &mut persistent.responses,
                         length: 0,
                         accept: key.map(|key| websocket_key::accept(key.as_bytes())),
                     }),
@@ -208,10 +208,10 @@ fn write_head(
 
 impl<'b> UpstreamResponse<'b> {
     /// Waits for the next head. Returns true if it is the final response's, false if it is an interim one.
-    pub(crate) async fn next(&mut self) -> Result<bool, ReceiveError> {
+    pub(crate) async fn next_head(&mut self) -> Result<bool, ReceiveError> {
         match self {
-            UpstreamResponse::Http1(response) => response.next().await,
-            UpstreamResponse::Http2(response) => response.next().await,
+            UpstreamResponse::Http1(response) => response.next_head().await,
+            UpstreamResponse::Http2(response) => response.next_head().await,
         }
     }
 
@@ -249,22 +249,22 @@ impl<'b> UpstreamResponse<'b> {
     }
 
     /// Returns whether the response upgrades the connection to a WebSocket.
-    pub(crate) fn is_switch(&self) -> bool {
+    pub(crate) fn is_websocket_upgrade(&self) -> bool {
         match self {
-            UpstreamResponse::Http1(response) => response.responses.head().is_switch(),
-            UpstreamResponse::Http2(response) => response.is_switch(),
+            UpstreamResponse::Http1(response) => response.responses.head().is_websocket_upgrade(),
+            UpstreamResponse::Http2(response) => response.is_websocket_upgrade(),
         }
     }
 
     /// Returns the bytes received over a WebSocket.
-    pub(crate) fn stream(&mut self, max_bytes: usize) -> Source<'_> {
+    pub(crate) fn websocket_source(&mut self, max_bytes: usize) -> Source<'_> {
         if let UpstreamResponse::Http1(response) = self {
             // A WebSocket's reader may pause for any time.
-            let lifted = |tcp: &_| connect::set_user_timeout(tcp, None);
-            let _ = response.reader.with_tcp(lifted);
+            let disable_timeout = |tcp: &_| connect::set_user_timeout(tcp, None);
+            let _ = response.reader.with_tcp(disable_timeout);
         }
         let mut source = self.body(max_bytes);
-        source.switch();
+        source.switch_to_websocket();
         source
     }
 
@@ -275,8 +275,8 @@ impl<'b> UpstreamResponse<'b> {
                 response.buffer.consume(response.length);
                 response.length = 0;
                 let body = response.responses.body();
-                let incoming = Http1Source::new(response.reader, response.buffer, body, max_bytes);
-                Source::Http1(incoming)
+                let source = Http1Source::new(response.reader, response.buffer, body, max_bytes);
+                Source::Http1(source)
             }
             UpstreamResponse::Http2(response) => response.body(),
         }
@@ -289,7 +289,7 @@ impl Http1Response<'_> {
         let Some(accept) = self
             .accept
             .as_ref()
-            .filter(|_| self.responses.head().is_switch())
+            .filter(|_| self.responses.head().is_websocket_upgrade())
         else {
             return Ok(());
         };
@@ -300,7 +300,7 @@ impl Http1Response<'_> {
         }
     }
 
-    async fn next(&mut self) -> Result<bool, ReceiveError> {
+    async fn next_head(&mut self) -> Result<bool, ReceiveError> {
         self.buffer.consume(self.length);
         self.length = 0;
         let max_bytes = self.responses.max_head_bytes();

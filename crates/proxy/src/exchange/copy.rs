@@ -56,7 +56,7 @@ impl Progress {
     }
 
     /// Records that the copy waits for the source.
-    fn wait(&self) {
+    fn set_waiting_for_source(&self) {
         self.active.set(true);
         self.waiting_for_source.set(true);
     }
@@ -85,8 +85,8 @@ impl Progress {
 
     /// Returns the time of the last progress, from which the stall timeout runs; `None` while pauses are allowed.
     pub(crate) fn stall_start(&self) -> Option<Instant> {
-        let free = self.waiting_for_source.get() && self.may_idle.get();
-        self.last_activity().filter(|_| !free)
+        let may_pause = self.waiting_for_source.get() && self.may_idle.get();
+        self.last_activity().filter(|_| !may_pause)
     }
 
     /// Returns the time of the last progress.
@@ -103,13 +103,13 @@ const SPLICE_MIN_BYTES: u64 = 128 * 1024;
 
 /// Returns whether the rest of a body can be spliced: it is large, both sides are HTTP/1 without TLS, and it is not chunked.
 fn can_splice(source: &Source<'_>, sink: &Sink<'_>) -> bool {
-    let (Source::Http1(incoming), Sink::Http1(outgoing)) = (source, sink) else {
+    let (Source::Http1(source), Sink::Http1(sink)) = (source, sink) else {
         return false;
     };
-    let large = incoming
+    let large = source
         .spliceable()
         .filter(|(_, left)| *left >= SPLICE_MIN_BYTES);
-    large.is_some_and(|(from, _)| outgoing.is_plain() && from.as_tcp().is_some())
+    large.is_some_and(|(from, _)| sink.is_plain() && from.as_tcp().is_some())
 }
 
 /// Transfers the rest of a body in the kernel.
@@ -119,17 +119,17 @@ async fn splice(
     sink: &mut Sink<'_>,
     progress: &Progress,
 ) -> Result<(), CopyError> {
-    let (Source::Http1(incoming), Sink::Http1(outgoing)) = (source, &mut *sink) else {
+    let (Source::Http1(source), Sink::Http1(sink)) = (source, &mut *sink) else {
         return Ok(());
     };
     let Some(mut pipe) = worker.pipes.acquire() else {
         return Ok(());
     };
-    outgoing.flush().await.map_err(SinkError::from)?;
-    let Some((from, left)) = incoming.spliceable() else {
+    sink.flush().await.map_err(SinkError::from)?;
+    let Some((from, left)) = source.spliceable() else {
         return Ok(());
     };
-    let (Some(from), Some(to)) = (from.as_tcp(), outgoing.as_tcp()) else {
+    let (Some(from), Some(to)) = (from.as_tcp(), sink.as_tcp()) else {
         return Ok(());
     };
     let moved = pipe
@@ -139,8 +139,8 @@ async fn splice(
         TransferError::Read(error) => CopyError::Source(error.into()),
         TransferError::Write(error) => CopyError::Sink(error.into()),
     })?;
-    incoming.skip(moved);
-    outgoing.skip(moved).map_err(SinkError::from)?;
+    source.record_spliced(moved);
+    sink.record_spliced(moved).map_err(SinkError::from)?;
     Ok(())
 }
 
@@ -170,28 +170,28 @@ pub(crate) async fn copy_data(
             // Boxed: large bodies are rare, and the future of every exchange would be larger.
             Box::pin(splice(worker, source, sink, progress)).await?;
         }
-        let there = poll_fn(|cx| match source.poll_ready(cx) {
-            Poll::Ready(there) => Poll::Ready(there.map(Some)),
+        let has_data = poll_fn(|cx| match source.poll_ready(cx) {
+            Poll::Ready(has_data) => Poll::Ready(has_data.map(Some)),
             Poll::Pending => Poll::Ready(Ok(None)),
         });
-        let there = match there.await? {
-            Some(there) => there,
+        let has_data = match has_data.await? {
+            Some(has_data) => has_data,
             None => {
                 sink.flush().await?;
-                progress.wait();
-                let there = source.ready().await?;
+                progress.set_waiting_for_source();
+                let has_data = source.ready().await?;
                 progress.waiting_for_source.set(false);
-                there
+                has_data
             }
         };
-        if !there {
+        if !has_data {
             return Ok(());
         }
         progress.add(source.piece().len());
         if let Some(replay) = &mut replay {
             replay.record(source.piece());
         }
-        sink.pass(source).await?;
+        sink.write_from(source).await?;
         if let Some(replay) = &mut replay {
             replay.mark_sent();
         }

@@ -51,17 +51,17 @@ fn listener<'h>(
     host: &str,
 ) -> Result<&'h Arc<FrontendTable>, LocalReply> {
     let table = port.listener(Some(host));
-    let is_plain = |table: &&Arc<FrontendTable>, of_mesh: bool| {
+    let serves_plaintext = |table: &&Arc<FrontendTable>, cross_mesh: bool| {
         let frontend = table.frontend();
-        frontend.protocol == Protocol::Http && frontend.cross_mesh == of_mesh
+        frontend.protocol == Protocol::Http && frontend.cross_mesh == cross_mesh
     };
     let is_open = |table: &&Arc<FrontendTable>| table.closed().is_none();
     let listener = match &connection.security {
         ConnectionSecurity::Tls(listener) => listener,
         // The security of the connection is fixed when it is made, even if the listener changes afterwards.
-        plaintext_or_mesh => {
-            let of_mesh = matches!(plaintext_or_mesh, ConnectionSecurity::MeshMtls);
-            let table = table.filter(|table| is_plain(table, of_mesh));
+        security => {
+            let cross_mesh = matches!(security, ConnectionSecurity::MeshMtls);
+            let table = table.filter(|table| serves_plaintext(table, cross_mesh));
             let table = table.ok_or_else(LocalReply::no_listener)?;
             return Some(table).filter(is_open).ok_or_else(LocalReply::closed);
         }

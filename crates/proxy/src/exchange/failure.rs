@@ -142,13 +142,13 @@ pub(crate) fn response_failure(
         return Failure::timed_out(endpoint, Timeout::Host);
     }
     // An endpoint may close an idle connection at any time: that is not a failure.
-    let waited = match &error {
-        ReceiveError::Fault(_) => false,
-        ReceiveError::Refused(_) => true,
-        ReceiveError::Http2(error) => reused && error.is_io(),
-        _ => reused,
+    let is_failure = match &error {
+        ReceiveError::Fault(_) => true,
+        ReceiveError::Refused(_) => false,
+        ReceiveError::Http2(error) => !(reused && error.is_io()),
+        _ => !reused,
     };
-    if !waited {
+    if is_failure {
         endpoint.record_failure();
     }
     match error {

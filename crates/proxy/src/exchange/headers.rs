@@ -97,23 +97,23 @@ impl<'a> Headers<'a> {
 
     /// Returns names and values.
     pub(crate) fn pairs(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + '_ {
-        self.0.iter().map(|line| (line.name, line.value))
+        self.0.iter().map(|header| (header.name, header.value))
     }
 
     /// Returns the values of a name, in order.
     pub(crate) fn all<'n>(&'n self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + 'n {
         self.0
             .iter()
-            .filter(move |line| line.is_named(name.as_bytes()))
-            .map(|line| line.value)
+            .filter(move |header| header.is_named(name.as_bytes()))
+            .map(|header| header.value)
     }
 
     /// Returns the first value of a name.
     pub(crate) fn get(&self, name: &str) -> Option<&'a [u8]> {
         self.0
             .iter()
-            .find(|line| line.is_named(name.as_bytes()))
-            .map(|line| line.value)
+            .find(|header| header.is_named(name.as_bytes()))
+            .map(|header| header.value)
     }
 
     /// Replaces all values of a name by one, at the position of the first.
@@ -121,24 +121,24 @@ impl<'a> Headers<'a> {
         edits::set(&mut self.0, new.name, new);
     }
 
-    /// Appends a field.
-    pub(crate) fn add(&mut self, name: &'a [u8], value: &'a [u8]) {
+    /// Appends a field that is validated when it is written.
+    pub(crate) fn push_unvalidated(&mut self, name: &'a [u8], value: &'a [u8]) {
         self.push((name, value).into());
     }
 
     /// Appends a field.
-    pub(crate) fn push(&mut self, line: Header<'a>) {
-        self.0.push(line);
+    pub(crate) fn push(&mut self, header: Header<'a>) {
+        self.0.push(header);
     }
 
     /// Writes the fields. Fails if one that was not validated before is invalid.
     pub(crate) fn write(&self, writer: &mut HeadWriter<'_>) -> Result<(), WriteError> {
-        self.0.iter().try_for_each(|line| match line.validated {
+        self.0.iter().try_for_each(|header| match header.validated {
             true => {
-                writer.validated_field(line.name, line.value);
+                writer.validated_field(header.name, header.value);
                 Ok(())
             }
-            false => writer.field(line.name, line.value),
+            false => writer.field(header.name, header.value),
         })
     }
 

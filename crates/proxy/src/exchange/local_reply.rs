@@ -103,8 +103,8 @@ impl LocalReply {
         date: &[u8],
     ) -> Result<u64, SinkError> {
         let mut headers = Headers::default();
-        headers.add(b"x-pointsman-reason", self.reason.as_bytes());
-        headers.add(b"date", date);
+        headers.push_unvalidated(b"x-pointsman-reason", self.reason.as_bytes());
+        headers.push_unvalidated(b"date", date);
         if grpc {
             self.send_trailers_only(client, headers).await?;
             return Ok(0);
@@ -114,7 +114,7 @@ impl LocalReply {
             false => format!("{}\n", self.message),
         };
         if !body.is_empty() {
-            headers.add(b"content-type", b"text/plain; charset=utf-8");
+            headers.push_unvalidated(b"content-type", b"text/plain; charset=utf-8");
         }
         send(client, self.status, headers, body.as_bytes()).await
     }
@@ -127,9 +127,9 @@ impl LocalReply {
     ) -> Result<(), SinkError> {
         let status = self.grpc_status().to_string();
         let message = percent_encoded(&self.message);
-        headers.add(b"content-type", b"application/grpc");
-        headers.add(b"grpc-status", status.as_bytes());
-        headers.add(b"grpc-message", message.as_bytes());
+        headers.push_unvalidated(b"content-type", b"application/grpc");
+        headers.push_unvalidated(b"grpc-status", status.as_bytes());
+        headers.push_unvalidated(b"grpc-message", message.as_bytes());
         let head = Head {
             status: 200,
             reason: None,
@@ -154,9 +154,9 @@ pub(crate) async fn send_reply(
 ) -> Result<u64, SinkError> {
     let mut headers = Headers::default();
     for field in &reply.headers {
-        headers.add(field.name.as_bytes(), field.value.as_bytes());
+        headers.push_unvalidated(field.name.as_bytes(), field.value.as_bytes());
     }
-    headers.add(b"date", date);
+    headers.push_unvalidated(b"date", date);
     send(client, reply.status, headers, reply.body).await
 }
 
@@ -181,7 +181,7 @@ async fn send(
     let mut sent = 0;
     if let Some(mut sink) = client.begin(&head)? {
         sent = body.len() as u64;
-        sink.bytes(body).await?;
+        sink.write(body).await?;
         sink.finish(None).await?;
     }
     client.flush().await?;

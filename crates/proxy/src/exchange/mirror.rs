@@ -215,7 +215,7 @@ impl MirrorTask {
             loop {
                 match parts.recv().await? {
                     BodyPart::Data(bytes) => {
-                        sink.bytes(&bytes).await.ok()?;
+                        sink.write(&bytes).await.ok()?;
                         sink.flush().await.ok()?;
                         queued_bytes.set(queued_bytes.get().saturating_sub(bytes.len()));
                     }
@@ -226,7 +226,7 @@ impl MirrorTask {
             }
         };
         let download = async {
-            while !response.next().await.ok()? {}
+            while !response.next_head().await.ok()? {}
             let mut body = response.body(worker.limits().buffer_bytes);
             while body.ready().await.ok()? {
                 body.advance();

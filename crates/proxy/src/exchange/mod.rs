@@ -62,7 +62,7 @@ pub(crate) async fn run(
         connection,
         request,
         report: ExchangeReport::new(started),
-        over: false,
+        completed: false,
     };
     let report = &mut guard.report;
     let reset_watch = client.reset_watch();
@@ -89,12 +89,12 @@ pub(crate) async fn run(
         report.record_local_reply(worker, connection, &reply, request.is_grpc());
         let date = worker.date();
         // Boxed: local replies are rare, and the future of every request would be larger.
-        let given = Box::pin(reply.send(client, request.is_grpc(), &date));
-        finish(worker, timer, report, given).await;
+        let sending = Box::pin(reply.send(client, request.is_grpc(), &date));
+        await_local_reply(worker, timer, report, sending).await;
     }
     let keep = client.keeps_alive() && source.has_ended() && !report.is_aborted();
     let ended = report.end();
-    guard.over = true;
+    guard.completed = true;
     keep.then_some(ended)
 }
 
@@ -104,12 +104,12 @@ struct ReportGuard<'e> {
     connection: &'e ClientConnection,
     request: &'e DownstreamRequest<'e>,
     report: ExchangeReport,
-    over: bool,
+    completed: bool,
 }
 
 impl Drop for ReportGuard<'_> {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.completed {
             self.report.abort(self.worker.termination_reason());
         }
         self.report
@@ -132,17 +132,17 @@ async fn process(
         .normalize(request.path)
         .map_err(|error| LocalReply::new(400, "BadPath", error.to_string()))?;
     let host = request.host();
-    let seen = NormalizedRequest {
+    let normalized = NormalizedRequest {
         request,
         host: &host,
         path: &path,
     };
     let snapshot = worker.pin_snapshot();
-    let decision = decide(worker, &snapshot, connection, &seen, report)?;
+    let decision = decide(worker, &snapshot, connection, &normalized, report)?;
     drop(snapshot);
     let plan = decision.plan;
     report.set_rule(&plan, decision.matched);
-    let forward = match plan.action(&seen, port_offset(worker, connection, &plan)) {
+    let forward = match plan.action(&normalized, port_offset(worker, connection, &plan)) {
         Action::Fail(fault) => return Err(LocalReply::from_fault(fault)),
         Action::Reply(reply) => {
             // The rest of the body is not read, so the start of the next request is unknown.
@@ -151,8 +151,8 @@ async fn process(
             }
             report.record_filter_reply(reply.status);
             let date = worker.date();
-            let given = Box::pin(send_reply(reply, client, &date));
-            finish(worker, timer, report, given).await;
+            let sending = Box::pin(send_reply(reply, client, &date));
+            await_local_reply(worker, timer, report, sending).await;
             return Ok(());
         }
         Action::Forward(forward) => forward,
@@ -174,13 +174,13 @@ async fn process(
 }
 
 /// Waits until a locally generated response has been sent.
-async fn finish(
+async fn await_local_reply(
     worker: &Worker,
     timer: &mut DeadlineTimer,
     report: &mut ExchangeReport,
-    given: impl Future<Output = Result<u64, SinkError>> + Unpin,
+    sending: impl Future<Output = Result<u64, SinkError>> + Unpin,
 ) {
-    match timer.timeout(worker.limits().stall_time, given).await {
+    match timer.timeout(worker.limits().stall_time, sending).await {
         Ok(Ok(bytes)) => report.set_local_reply_bytes(bytes),
         _ => report.abort("ClientGone"),
     }

@@ -31,13 +31,13 @@ pub(crate) struct ExchangeReport {
     /// The listener of a request that no rule matched.
     listener: Option<(Arc<Frontend>, Arc<ListenerSeries>)>,
     backend: Option<(Rc<Upstream>, SocketAddr)>,
-    upstream: Option<Duration>,
+    upstream_time: Option<Duration>,
     retries: u32,
     request_bytes: u64,
     response_bytes: u64,
     /// Length of the body of a local reply.
-    own_bytes: u64,
-    id: Option<String>,
+    local_reply_bytes: u64,
+    request_id: Option<String>,
 }
 
 impl ExchangeReport {
@@ -54,12 +54,12 @@ impl ExchangeReport {
             aborted: false,
             listener: None,
             backend: None,
-            upstream: None,
+            upstream_time: None,
             retries: 0,
             request_bytes: 0,
             response_bytes: 0,
-            own_bytes: 0,
-            id: None,
+            local_reply_bytes: 0,
+            request_id: None,
         }
     }
 
@@ -100,7 +100,7 @@ impl ExchangeReport {
 
     /// Sets the length of a local reply's body.
     pub(crate) fn set_local_reply_bytes(&mut self, bytes: u64) {
-        self.own_bytes = bytes;
+        self.local_reply_bytes = bytes;
     }
 
     /// Sets the listener of a request that no rule matched.
@@ -120,12 +120,12 @@ impl ExchangeReport {
 
     /// Sets the generated request id.
     pub(crate) fn set_request_id(&mut self, id: Option<&str>) {
-        self.id = id.map(str::to_owned);
+        self.request_id = id.map(str::to_owned);
     }
 
     /// Records the head of the backend's response, received after the duration `took`.
     pub(crate) fn record_response_head(&mut self, status: u16, took: Duration) {
-        self.upstream = Some(took);
+        self.upstream_time = Some(took);
         self.status = Some(status);
         if let Some((upstream, _)) = &self.backend {
             upstream.series.requests.increment(status);
@@ -169,12 +169,12 @@ impl ExchangeReport {
         let duration = self.end().saturating_duration_since(self.started);
         let status = self.status.unwrap_or(0);
         let origin = self.plan.as_ref().map(|plan| &plan.origin);
-        let response_bytes = self.response_bytes + self.own_bytes;
-        let moved = self.request_bytes | response_bytes != 0;
-        let at_listener = |listener: &ListenerSeries| {
+        let response_bytes = self.response_bytes + self.local_reply_bytes;
+        let has_bytes = self.request_bytes | response_bytes != 0;
+        let record_at_listener = |listener: &ListenerSeries| {
             listener.requests.increment(status);
             listener.latency.observe(duration);
-            if moved {
+            if has_bytes {
                 listener.request_bytes.add(self.request_bytes);
                 listener.response_bytes.add(response_bytes);
             }
@@ -184,13 +184,13 @@ impl ExchangeReport {
                 series.requests.increment(status);
                 series.latency.observe(duration);
             }
-            at_listener(&origin.listener);
+            record_at_listener(&origin.listener);
         } else if let Some((_, series)) = &self.listener {
-            at_listener(series);
+            record_at_listener(series);
         } else if let Some(OpenConnection(listener)) = &connection.open {
-            at_listener(listener);
+            record_at_listener(listener);
         }
-        if let Some((upstream, _)) = self.backend.as_ref().filter(|_| moved) {
+        if let Some((upstream, _)) = self.backend.as_ref().filter(|_| has_bytes) {
             upstream.series.request_bytes.add(self.request_bytes);
             upstream.series.response_bytes.add(self.response_bytes);
         }
@@ -199,7 +199,7 @@ impl ExchangeReport {
         let listener = frontend
             .or(self.listener.as_ref().map(|(frontend, _)| frontend))
             .map(|frontend| &frontend.id);
-        let id = self.id.as_deref().map(str::as_bytes);
+        let generated_id = self.request_id.as_deref().map(str::as_bytes);
         let path = match request.query {
             None => Cow::Borrowed(request.path),
             Some(query) => Cow::Owned(format!("{}?{query}", request.path)),
@@ -226,10 +226,10 @@ impl ExchangeReport {
                 }),
             backend: self.backend.as_ref().map(|(upstream, _)| &upstream.id),
             endpoint: self.backend.as_ref().map(|(_, address)| *address),
-            upstream: self.upstream,
+            upstream_time: self.upstream_time,
             retries: self.retries,
             reason: self.reason,
-            request_id: id.or_else(|| request.headers.get("x-request-id")),
+            request_id: generated_id.or_else(|| request.headers.get("x-request-id")),
         });
     }
 }

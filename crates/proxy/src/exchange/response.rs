@@ -21,7 +21,7 @@ use crate::worker::Worker;
 const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time limits of an attempt in progress.
-pub(super) struct Timing<'t> {
+pub(super) struct AttemptTimeouts<'t> {
     /// The end of the attempt or of the whole request, whichever comes first.
     deadline: Option<Instant>,
     stall_time: Duration,
@@ -32,10 +32,10 @@ pub(super) struct Timing<'t> {
     down: Progress,
 }
 
-impl<'t> Timing<'t> {
+impl<'t> AttemptTimeouts<'t> {
     pub(super) fn new(worker: &Worker, deadline: Option<Instant>, up: &'t Progress) -> Self {
         let limits = worker.limits();
-        Timing {
+        AttemptTimeouts {
             deadline,
             stall_time: limits.stall_time,
             head_time: limits.backend_head_time,
@@ -46,14 +46,14 @@ impl<'t> Timing<'t> {
     }
 
     /// Returns the earliest of the time limits that apply throughout.
-    fn end(&self) -> Option<Instant> {
+    fn next_timeout(&self) -> Option<Instant> {
         let stalled = |progress: &Progress| progress.stall_start().map(|at| at + self.stall_time);
         let all = [self.deadline, stalled(self.up), stalled(&self.down)];
         all.into_iter().flatten().min()
     }
 
     /// Returns the end of `backend-head-time`, which starts when the request has been completely sent.
-    fn head_end(&self) -> Option<Instant> {
+    fn head_deadline(&self) -> Option<Instant> {
         let time = self.head_time.filter(|_| self.up.has_ended())?;
         if self.sent.get().is_none() {
             self.sent.set(Some(Instant::now()));
@@ -66,7 +66,7 @@ impl<'t> Timing<'t> {
     }
 
     /// Lifts the stall timeout, once the response has started, for bodies of unknown length: they may be streams with pauses.
-    pub(super) fn response_begun(&self, request: Framing, response: Framing) {
+    pub(super) fn response_started(&self, request: Framing, response: Framing) {
         if !matches!(request, Framing::Length(_)) {
             self.up.allow_idle();
         }
@@ -83,7 +83,7 @@ fn is_past(end: Instant) -> bool {
 /// Waits for the response of an attempt and forwards it, while the request's body may still be in transfer.
 pub(super) struct ResponseForwarder<'r, 'a, 'c, 'b> {
     pub(super) attempt: &'r Attempt<'a>,
-    pub(super) timing: Timing<'r>,
+    pub(super) timeouts: AttemptTimeouts<'r>,
     pub(super) endpoint: &'r mut SelectedEndpoint,
     pub(super) client: &'r mut ResponseWriter<'c>,
     pub(super) timer: &'r mut DeadlineTimer,
@@ -93,7 +93,7 @@ pub(super) struct ResponseForwarder<'r, 'a, 'c, 'b> {
 
 impl ResponseForwarder<'_, '_, '_, '_> {
     /// Waits for the head of the final response and forwards interim ones.
-    pub(super) async fn head<F: SendBody>(
+    pub(super) async fn await_head<F: SendBody>(
         &mut self,
         upload: &mut Upload<'_, F>,
         reused: bool,
@@ -101,16 +101,16 @@ impl ResponseForwarder<'_, '_, '_, '_> {
         let mut next_check = self.endpoint.selected_at() + CLIENT_CHECK_INTERVAL;
         loop {
             let head = {
-                let timing = &self.timing;
-                let next = pin!(self.response.next());
+                let timeouts = &self.timeouts;
+                let next = pin!(self.response.next_head());
                 let end = || {
-                    [timing.end(), timing.head_end()]
+                    [timeouts.next_timeout(), timeouts.head_deadline()]
                         .into_iter()
                         .flatten()
                         .min()
                 };
                 let deadline = || Some(end().map_or(next_check, |end| end.min(next_check)));
-                let _guard = ByteCountGuard::new(self.report, timing.up, &timing.down);
+                let _guard = ByteCountGuard::new(self.report, timeouts.up, &timeouts.down);
                 self.timer
                     .run_until(deadline, upload.run_alongside(next))
                     .await
@@ -134,14 +134,14 @@ impl ResponseForwarder<'_, '_, '_, '_> {
 
     /// Returns the failure for the time limit that was exceeded. If none was, checks that the client is still connected and returns the time of the next check.
     fn elapsed(&mut self) -> Result<Instant, Failure> {
-        let timing = &self.timing;
-        if timing.is_past_deadline() {
+        let timeouts = &self.timeouts;
+        if timeouts.is_past_deadline() {
             return Err(self.attempt.deadline_passed(self.endpoint));
         }
-        if timing.head_end().is_some_and(is_past) {
+        if timeouts.head_deadline().is_some_and(is_past) {
             return Err(Failure::timed_out(self.endpoint, Timeout::Head));
         }
-        if timing.end().is_some_and(is_past) {
+        if timeouts.next_timeout().is_some_and(is_past) {
             return Err(self.stalled());
         }
         if self.client.is_disconnected() {
@@ -154,7 +154,7 @@ impl ResponseForwarder<'_, '_, '_, '_> {
     /// Returns the failure of a request whose body made no progress.
     fn stalled(&mut self) -> Failure {
         self.attempt.log_stall(self.endpoint);
-        if self.timing.up.is_waiting_for_source() {
+        if self.timeouts.up.is_waiting_for_source() {
             let message = "the request's body made no progress";
             return Failure::Client(LocalReply::new(408, "Stalled", message));
         }
@@ -172,12 +172,12 @@ impl ResponseForwarder<'_, '_, '_, '_> {
         let status = self.response.status();
         self.report
             .record_response_head(status, self.endpoint.record_response());
-        let timing = &self.timing;
-        if self.attempt.retries_status(status, timing.up.bytes.get()) {
+        let timeouts = &self.timeouts;
+        if self.attempt.retries_status(status, timeouts.up.bytes.get()) {
             return Err(Failure::RetryableStatus);
         }
         let (attempt, worker) = (self.attempt, self.attempt.retry_loop.worker);
-        let started = attempt.begin(self.response, self.client, timing, upload.sent)?;
+        let started = attempt.begin(self.response, self.client, timeouts, upload.sent)?;
         let Some(mut sink) = started else {
             return Ok(AttemptOutcome::Upgraded);
         };
@@ -185,19 +185,19 @@ impl ResponseForwarder<'_, '_, '_, '_> {
             let mut body = self.response.body(worker.limits().buffer_bytes);
             let download = pin!(async {
                 match &mut sink {
-                    Some(sink) => copy_body(worker, &mut body, sink, &timing.down).await,
+                    Some(sink) => copy_body(worker, &mut body, sink, &timeouts.down).await,
                     None => Ok(()),
                 }
             });
-            let _guard = ByteCountGuard::new(self.report, timing.up, &timing.down);
+            let _guard = ByteCountGuard::new(self.report, timeouts.up, &timeouts.down);
             let both = upload.run_alongside(download);
-            self.timer.run_until(|| timing.end(), both).await
+            self.timer.run_until(|| timeouts.next_timeout(), both).await
         };
         let retractable = sink.is_some_and(|sink| !sink.has_written());
         let failed = match copied {
             Ok(Ok(Ok(()))) => {
                 let flushed = self.client.flush();
-                match self.timer.timeout(timing.stall_time, flushed).await {
+                match self.timer.timeout(timeouts.stall_time, flushed).await {
                     Ok(Ok(())) => {
                         let uploaded = upload.sent;
                         return Ok(AttemptOutcome::Completed { uploaded });
@@ -213,22 +213,22 @@ impl ResponseForwarder<'_, '_, '_, '_> {
     /// Returns the failure of an interrupted response. If no part of the response has been sent yet, discards the buffered part, so that an error can be sent
     /// instead.
     fn interrupted(&mut self, result: Option<CopyResult>, retractable: bool) -> Failure {
-        let cut = match result {
+        let reason = match result {
             Some(Ok(Ok(Err(CopyError::Source(error))))) if retractable => {
                 self.client.retract();
                 self.report
-                    .retract_response_bytes(self.timing.down.bytes.get());
+                    .retract_response_bytes(self.timeouts.down.bytes.get());
                 return Failure::bad_response("BackendBroke", error.to_string());
             }
             Some(Ok(Ok(Err(CopyError::Source(_))))) => "BackendBroke",
-            Some(Err(Elapsed)) if self.timing.is_past_deadline() => "Timeout",
+            Some(Err(Elapsed)) if self.timeouts.is_past_deadline() => "Timeout",
             Some(Err(Elapsed)) => {
                 self.attempt.log_stall(self.endpoint);
                 "Stalled"
             }
             _ => "ClientGone",
         };
-        self.report.abort(cut);
+        self.report.abort(reason);
         Failure::Aborted
     }
 }

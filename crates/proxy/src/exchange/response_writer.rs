@@ -81,7 +81,7 @@ impl<'c> Http1ResponseWriter<'c> {
     }
 
     /// Sends 101 (Switching Protocols).
-    fn switch(&mut self, head: &Head<'_>, key: Option<&[u8]>) -> Result<(), WriteError> {
+    fn accept_websocket(&mut self, head: &Head<'_>, key: Option<&[u8]>) -> Result<(), WriteError> {
         let mut writer = HeadWriter::response(self.out, 101, None)?;
         head.headers.write(&mut writer)?;
         writer.field(b"connection", b"upgrade")?;
@@ -188,22 +188,26 @@ impl<'c> ResponseWriter<'c> {
     }
 
     /// Accepts a WebSocket that was opened with this key.
-    pub(crate) fn switch(&mut self, head: &Head<'_>, key: Option<&[u8]>) -> Result<(), SinkError> {
+    pub(crate) fn accept_websocket(
+        &mut self,
+        head: &Head<'_>,
+        key: Option<&[u8]>,
+    ) -> Result<(), SinkError> {
         match self {
             ResponseWriter::Http1(client) => client
-                .switch(head, key)
+                .accept_websocket(head, key)
                 .map_err(|error| SinkError::Encode(error.into())),
-            ResponseWriter::Http2(client) => client.switch(head),
+            ResponseWriter::Http2(client) => client.accept_websocket(head),
         }
     }
 
     /// Returns the sink for the bytes of a WebSocket.
-    pub(crate) fn stream(&mut self) -> Option<Sink<'_>> {
+    pub(crate) fn websocket_sink(&mut self) -> Option<Sink<'_>> {
         match self {
             ResponseWriter::Http1(client) => {
                 let encoder = Encoder::response(Framing::UntilClose, Version::Http10);
-                let outgoing = Http1Sink::new(client.writer, client.out, encoder);
-                Some(Sink::Http1(outgoing))
+                let sink = Http1Sink::new(client.writer, client.out, encoder);
+                Some(Sink::Http1(sink))
             }
             ResponseWriter::Http2(client) => Some(client.sink()),
         }

@@ -68,12 +68,12 @@ impl RetryLoop<'_> {
             &upstream_request,
             grpc,
         );
-        let keeps_alive = if self.request.framing.is_empty() {
+        let max_replay_bytes = if self.request.framing.is_empty() {
             0
         } else {
             self.worker.limits().replay_bytes
         };
-        let mut replay = ReplayBuffer::new(keeps_alive, copies);
+        let mut replay = ReplayBuffer::new(max_replay_bytes, copies);
         let deadline = self
             .plan
             .request_timeout

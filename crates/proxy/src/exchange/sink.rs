@@ -60,7 +60,7 @@ impl<'c> Http1Sink<'c> {
         }
     }
 
-    async fn bytes(&mut self, piece: &[u8]) -> Result<(), SinkError> {
+    async fn write(&mut self, piece: &[u8]) -> Result<(), SinkError> {
         if piece.len() + self.out.len() <= MAX_COPIED_BYTES {
             self.encoder.data(piece, self.out)?;
             return Ok(());
@@ -95,8 +95,8 @@ impl<'c> Http1Sink<'c> {
     }
 
     /// Accounts for spliced bytes.
-    pub(crate) fn skip(&mut self, count: u64) -> Result<(), EncodeError> {
-        self.encoder.skip(count)
+    pub(crate) fn record_spliced(&mut self, count: u64) -> Result<(), EncodeError> {
+        self.encoder.record_spliced(count)
     }
 }
 
@@ -104,45 +104,45 @@ impl Sink<'_> {
     /// Returns whether part of the message was sent, so that it can't be retracted.
     pub(crate) fn has_written(&self) -> bool {
         match self {
-            Sink::Http1(outgoing) => outgoing.written,
+            Sink::Http1(sink) => sink.written,
             // The head was passed to `h2`.
             Sink::Http2(_) => true,
         }
     }
 
     /// Sends a copy of the bytes.
-    pub(crate) async fn bytes(&mut self, piece: &[u8]) -> Result<(), SinkError> {
+    pub(crate) async fn write(&mut self, piece: &[u8]) -> Result<(), SinkError> {
         match self {
-            Sink::Http1(outgoing) => outgoing.bytes(piece).await,
-            Sink::Http2(outgoing) => outgoing.pass(Bytes::copy_from_slice(piece)).await,
+            Sink::Http1(sink) => sink.write(piece).await,
+            Sink::Http2(sink) => sink.write(Bytes::copy_from_slice(piece)).await,
         }
     }
 
     /// Sends the source's current piece and advances the source.
-    pub(crate) async fn pass(&mut self, source: &mut Source<'_>) -> Result<(), SinkError> {
+    pub(crate) async fn write_from(&mut self, source: &mut Source<'_>) -> Result<(), SinkError> {
         match self {
-            Sink::Http1(outgoing) => {
-                outgoing.bytes(source.piece()).await?;
+            Sink::Http1(sink) => {
+                sink.write(source.piece()).await?;
                 source.advance();
                 Ok(())
             }
-            Sink::Http2(outgoing) => outgoing.pass(source.take()).await,
+            Sink::Http2(sink) => sink.write(source.take()).await,
         }
     }
 
     /// Sends buffered data.
     pub(crate) async fn flush(&mut self) -> Result<(), SinkError> {
         match self {
-            Sink::Http1(outgoing) => Ok(outgoing.flush().await?),
-            Sink::Http2(outgoing) => outgoing.flush().await,
+            Sink::Http1(sink) => Ok(sink.flush().await?),
+            Sink::Http2(sink) => sink.flush().await,
         }
     }
 
     /// Switches from HTTP framing to the bytes of a WebSocket.
-    pub(crate) fn switch(&mut self) {
+    pub(crate) fn switch_to_websocket(&mut self) {
         match self {
-            Sink::Http1(outgoing) => {
-                outgoing.encoder = Encoder::response(Framing::UntilClose, Version::Http10);
+            Sink::Http1(sink) => {
+                sink.encoder = Encoder::response(Framing::UntilClose, Version::Http10);
             }
             // DATA frames carry the bytes unchanged.
             Sink::Http2(_) => {}
@@ -152,8 +152,8 @@ impl Sink<'_> {
     /// Closes the sending direction of a WebSocket.
     pub(crate) async fn close(&mut self) -> Result<(), CopyError> {
         match self {
-            Sink::Http1(outgoing) => {
-                let closed = outgoing.writer.shutdown().await;
+            Sink::Http1(sink) => {
+                let closed = sink.writer.shutdown().await;
                 Ok(closed.map_err(SinkError::from)?)
             }
             // END_STREAM was sent with the end of the body.
@@ -164,13 +164,13 @@ impl Sink<'_> {
     /// Sends the end of the body.
     pub(crate) async fn finish(&mut self, trailers: Trailers) -> Result<(), SinkError> {
         match self {
-            Sink::Http1(outgoing) => {
+            Sink::Http1(sink) => {
                 let all = trailers.iter().flat_map(|map| map.iter());
                 let fields = all.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
-                outgoing.encoder.end(fields, outgoing.out)?;
-                Ok(outgoing.flush().await?)
+                sink.encoder.end(fields, sink.out)?;
+                Ok(sink.flush().await?)
             }
-            Sink::Http2(outgoing) => outgoing.finish(trailers),
+            Sink::Http2(sink) => sink.finish(trailers),
         }
     }
 }

@@ -120,8 +120,8 @@ impl<'c> Http1Source<'c> {
     }
 
     /// Accounts for spliced bytes.
-    pub(crate) fn skip(&mut self, count: u64) {
-        self.body.skip(count);
+    pub(crate) fn record_spliced(&mut self, count: u64) {
+        self.body.record_spliced(count);
     }
 }
 
@@ -130,8 +130,8 @@ impl Source<'_> {
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, SourceError>> {
         match self {
             Source::Empty => Poll::Ready(Ok(false)),
-            Source::Http1(incoming) => incoming.poll_ready(cx),
-            Source::Http2(incoming) => incoming.poll_ready(cx),
+            Source::Http1(source) => source.poll_ready(cx),
+            Source::Http2(source) => source.poll_ready(cx),
         }
     }
 
@@ -144,8 +144,8 @@ impl Source<'_> {
     pub(crate) fn piece(&self) -> &[u8] {
         match self {
             Source::Empty => &[],
-            Source::Http1(incoming) => &incoming.buffer.filled()[..incoming.piece],
-            Source::Http2(incoming) => incoming.piece(),
+            Source::Http1(source) => &source.buffer.filled()[..source.piece],
+            Source::Http2(source) => source.piece(),
         }
     }
 
@@ -153,11 +153,11 @@ impl Source<'_> {
     pub(crate) fn advance(&mut self) {
         match self {
             Source::Empty => {}
-            Source::Http1(incoming) => {
-                incoming.buffer.consume(incoming.piece);
-                incoming.piece = 0;
+            Source::Http1(source) => {
+                source.buffer.consume(source.piece);
+                source.piece = 0;
             }
-            Source::Http2(incoming) => drop(incoming.take()),
+            Source::Http2(source) => drop(source.take()),
         }
     }
 
@@ -170,15 +170,15 @@ impl Source<'_> {
                 self.advance();
                 piece
             }
-            Source::Http2(incoming) => incoming.take(),
+            Source::Http2(source) => source.take(),
         }
     }
 
     /// Switches from HTTP framing to the bytes of a WebSocket.
-    pub(crate) fn switch(&mut self) {
+    pub(crate) fn switch_to_websocket(&mut self) {
         match self {
             Source::Empty => {}
-            Source::Http1(incoming) => incoming.body.switch(),
+            Source::Http1(source) => source.body.switch(),
             // DATA frames carry the bytes unchanged.
             Source::Http2(_) => {}
         }
@@ -188,8 +188,8 @@ impl Source<'_> {
     pub(crate) fn trailers(&mut self) -> Trailers {
         match self {
             Source::Empty => None,
-            Source::Http1(incoming) => incoming.trailers.take(),
-            Source::Http2(incoming) => incoming.trailers(),
+            Source::Http1(source) => source.trailers.take(),
+            Source::Http2(source) => source.trailers(),
         }
     }
 
@@ -197,8 +197,8 @@ impl Source<'_> {
     pub(crate) fn has_ended(&self) -> bool {
         match self {
             Source::Empty => true,
-            Source::Http1(incoming) => incoming.piece == 0 && incoming.body.is_over(),
-            Source::Http2(incoming) => incoming.has_ended(),
+            Source::Http1(source) => source.piece == 0 && source.body.is_complete(),
+            Source::Http2(source) => source.has_ended(),
         }
     }
 }

@@ -91,7 +91,7 @@ pub(super) async fn send(
         if !replay.recorded().is_empty() {
             let kept = replay.recorded().to_vec();
             progress.add(kept.len());
-            sink.bytes(&kept).await?;
+            sink.write(&kept).await?;
         }
         match replay.ended() {
             Some(trailers) => Ok(sink.finish(trailers).await?),

@@ -30,9 +30,11 @@ pub(crate) async fn relay(
             .unwrap_or(started);
         Some(last + idle)
     };
-    source.switch();
-    stream.sink.switch();
-    let mut back = stream.response.stream(worker.limits().buffer_bytes);
+    source.switch_to_websocket();
+    stream.sink.switch_to_websocket();
+    let mut back = stream
+        .response
+        .websocket_source(worker.limits().buffer_bytes);
     let (sink, progress) = (&mut stream.sink, &up);
     let upload = async {
         copy_data(worker, source, sink, None, progress).await?;
@@ -42,7 +44,7 @@ pub(crate) async fn relay(
         sink.close().await
     };
     let download = async {
-        let Some(mut sink) = client.stream() else {
+        let Some(mut sink) = client.websocket_sink() else {
             return Ok(());
         };
         copy_data(worker, &mut back, &mut sink, None, &down).await?;

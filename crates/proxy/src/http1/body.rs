@@ -120,7 +120,7 @@ impl BodyDecoder {
     pub fn eof(&mut self) -> Result<(), MessageFault> {
         match &self.state {
             DecoderState::UntilClose => self.state = DecoderState::Done,
-            DecoderState::Chunked(chunks) if chunks.is_done() => {}
+            DecoderState::Chunked(chunks) if chunks.is_complete() => {}
             DecoderState::Done | DecoderState::Length(0) => {}
             // RFC 9112 §8: "A message body that uses the chunked transfer coding is incomplete if the zero-sized chunk that
             // terminates the encoding has not been received", and one with a length if it is shorter.
@@ -138,7 +138,7 @@ impl BodyDecoder {
     }
 
     /// Accounts for bytes of a body of known length that were transferred without [`decode`](Self::decode).
-    pub fn skip(&mut self, count: u64) {
+    pub fn record_spliced(&mut self, count: u64) {
         if let DecoderState::Length(left) = &mut self.state {
             *left = left.saturating_sub(count);
             self.received += count;
@@ -151,10 +151,10 @@ impl BodyDecoder {
     }
 
     /// Returns whether the body is complete.
-    pub fn is_done(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         match &self.state {
             DecoderState::Done | DecoderState::Length(0) => true,
-            DecoderState::Chunked(chunks) => chunks.is_done(),
+            DecoderState::Chunked(chunks) => chunks.is_complete(),
             _ => false,
         }
     }

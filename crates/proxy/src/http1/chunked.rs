@@ -62,7 +62,7 @@ impl ChunkedDecoder {
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         matches!(self.state, ChunkState::Done)
     }
 
@@ -221,7 +221,11 @@ impl ChunkedDecoder {
     pub(super) fn trailers<'a>(&'a self, bytes: &'a [u8]) -> Fields<'a> {
         Fields {
             bytes,
-            fields: if self.is_done() { &self.trailers } else { &[] },
+            fields: if self.is_complete() {
+                &self.trailers
+            } else {
+                &[]
+            },
             end: self.trailers_end,
         }
     }

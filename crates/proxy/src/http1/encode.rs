@@ -97,7 +97,7 @@ impl Encoder {
     }
 
     /// Accounts for bytes of the body that were transferred without the encoder.
-    pub fn skip(&mut self, count: u64) -> Result<(), EncodeError> {
+    pub fn record_spliced(&mut self, count: u64) -> Result<(), EncodeError> {
         if let Coding::Length { left, .. } = &mut self.coding {
             *left = left.checked_sub(count).ok_or(EncodeError::TooLong)?;
         }

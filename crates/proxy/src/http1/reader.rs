@@ -215,8 +215,8 @@ impl BodyReader {
     }
 
     /// Accounts for bytes of a body of known length that were transferred without [`next`](Self::next).
-    pub fn skip(&mut self, count: u64) {
-        self.decoder.skip(count);
+    pub fn record_spliced(&mut self, count: u64) {
+        self.decoder.record_spliced(count);
     }
 
     /// Returns whether events of the current message, or bytes of a WebSocket, are still expected.
@@ -228,10 +228,10 @@ impl BodyReader {
     }
 
     /// Returns whether the next message may follow: none has started, or the current one has no bytes left (even if [`Event::End`] was not returned yet).
-    pub fn is_over(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         match self.state {
             ReaderState::Head | ReaderState::Idle => true,
-            ReaderState::Body => self.decoder.is_done(),
+            ReaderState::Body => self.decoder.is_complete(),
             ReaderState::Switched | ReaderState::Failed(_) => false,
         }
     }
@@ -364,7 +364,7 @@ impl ResponseReader {
             Ok(Some(length)) => {
                 let framing = self.head.framing();
                 self.body.begin(BodyDecoder::new(framing, &self.limits));
-                if self.head.is_switch() {
+                if self.head.is_websocket_upgrade() {
                     self.body.switch();
                 }
                 Ok(Event::Head(length))
@@ -401,7 +401,7 @@ impl ResponseReader {
     /// Ends the response if it has no bytes left, even if [`Event::End`] was not returned yet. Returns whether the connection can be reused: the response
     /// allows it, and there are no unread bytes.
     pub fn finish(&mut self, bytes: &[u8]) -> bool {
-        if self.body.state == ReaderState::Body && self.body.is_over() {
+        if self.body.state == ReaderState::Body && self.body.is_complete() {
             self.body.state = ReaderState::Idle;
         }
         self.body.state == ReaderState::Idle && self.head.keep_alive() && bytes.is_empty()

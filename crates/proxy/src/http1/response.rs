@@ -201,7 +201,7 @@ impl ResponseHead {
     }
 
     /// Returns whether the response upgrades the connection to a WebSocket.
-    pub fn is_switch(&self) -> bool {
+    pub fn is_websocket_upgrade(&self) -> bool {
         self.status == 101
     }
 

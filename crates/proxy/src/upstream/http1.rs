@@ -15,7 +15,7 @@ use crate::worker::{UpstreamFile, Worker};
 /// A connection used by a request.
 #[derive(Debug)]
 pub(crate) struct Http1Connection {
-    pub(crate) link: Box<PersistentConnection>,
+    pub(crate) persistent: Box<PersistentConnection>,
     /// Received bytes that were not consumed yet.
     pub(crate) buffer: Buffer,
     /// Bytes to be written.
@@ -102,19 +102,19 @@ impl Http1Connection {
         };
         let connected = tokio::time::timeout(worker.limits().connect_time, connecting).await;
         let (reader, writer) = connect::connect_result(upstream, connected)?;
-        let link = Box::new(PersistentConnection {
+        let persistent = Box::new(PersistentConnection {
             reader,
             writer,
             responses: ResponseReader::new(worker.limits().for_responses()),
             settings_version,
             _counted: ConnectionGuard::new(upstream, file),
         });
-        Ok(Http1Connection::new(worker, link, false))
+        Ok(Http1Connection::new(worker, persistent, false))
     }
 
-    fn new(worker: &Worker, link: Box<PersistentConnection>, reused: bool) -> Self {
+    fn new(worker: &Worker, persistent: Box<PersistentConnection>, reused: bool) -> Self {
         Http1Connection {
-            link,
+            persistent,
             buffer: worker.buffers.acquire(),
             out: Vec::with_capacity(512),
             reused,
@@ -124,13 +124,13 @@ impl Http1Connection {
     /// Returns the connection to the pool at the time `now` if it may carry another request.
     pub(crate) fn release(mut self, worker: &Worker, selected: &SelectedEndpoint, now: Instant) {
         let upstream = selected.upstream();
-        if self.link.settings_version != upstream.settings_version()
-            || !self.link.responses.finish(self.buffer.filled())
+        if self.persistent.settings_version != upstream.settings_version()
+            || !self.persistent.responses.finish(self.buffer.filled())
             || worker.draining.is_notified()
         {
             return;
         }
         let max = worker.limits().backend_idle_connections;
-        upstream.pool.checkin(selected, self.link, now, max);
+        upstream.pool.checkin(selected, self.persistent, now, max);
     }
 }

@@ -109,7 +109,7 @@ fn the_largest_chunk_is_counted_without_overflow() {
         Ok(Decoded::Data(18..21))
     );
     assert_eq!(decoder.decode(b""), Ok(Decoded::More { consumed: 0 }));
-    assert!(!decoder.is_done());
+    assert!(!decoder.is_complete());
     assert_eq!(decoder.eof(), Err(MessageFault::IncompleteBody));
     assert_eq!(decoder.decode(b"abc"), Err(MessageFault::IncompleteBody));
 }

@@ -220,7 +220,7 @@ fn a_101_is_accepted_only_for_a_websocket() {
     assert!(
         !parse("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n", WEBSOCKET)
             .unwrap()
-            .is_switch()
+            .is_websocket_upgrade()
     );
 }
 
@@ -364,7 +364,7 @@ fn bytes_that_bypass_the_reader_are_counted() {
     assert_eq!(reader.next(head), Ok(Event::Head(head.len())));
     assert_eq!(reader.next(b"0123456789"), Ok(Event::Data(0..10)));
     assert_eq!(reader.body().left(), Some(90));
-    reader.body().skip(89);
+    reader.body().record_spliced(89);
     assert!(!reader.finish(b""));
     assert_eq!(reader.next(b"9"), Ok(Event::Data(0..1)));
     assert!(reader.finish(b"") && reader.received() == 100);

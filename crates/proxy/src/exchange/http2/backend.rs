@@ -72,7 +72,7 @@ impl Http2Stream {
         let ended = upstream_request.framing.is_empty() && !upstream_request.websocket;
         let (response, stream) = self.lease.send(request(upstream_request)?, ended)?;
         *self.sending.borrow_mut() = match ended {
-            true => SendState::Over,
+            true => SendState::Finished,
             false => SendState::Body(stream),
         };
         let sink = Sink::Http2(Http2Sink::new(&self.sending, None));
@@ -177,7 +177,7 @@ fn target(upstream_request: &UpstreamRequest<'_>) -> Result<PathAndQuery, WriteE
 }
 
 impl Http2Response {
-    pub(crate) async fn next(&mut self) -> Result<bool, ReceiveError> {
+    pub(crate) async fn next_head(&mut self) -> Result<bool, ReceiveError> {
         let response = poll_fn(|cx| {
             match ready!(self.response.poll_informational(cx)) {
                 Some(Ok(interim)) => return Poll::Ready(Ok(interim.map(|()| None))),
@@ -225,14 +225,14 @@ impl Http2Response {
         Head {
             status,
             reason: None,
-            headers: Headers::new(headers.filter(|line| is_forwarded(line.name))),
+            headers: Headers::new(headers.filter(|header| is_forwarded(header.name))),
             framing,
             content_length,
         }
     }
 
     /// Returns whether the response opens the WebSocket.
-    pub(crate) fn is_switch(&self) -> bool {
+    pub(crate) fn is_websocket_upgrade(&self) -> bool {
         self.websocket && self.status.is_success()
     }
 

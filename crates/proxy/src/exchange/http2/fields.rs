@@ -14,26 +14,26 @@ const MAX_SHARED_BYTES: usize = 2048;
 /// Builds a header map with capacity for `more` additional fields. Hop-by-hop fields are omitted.
 pub(super) fn map(headers: &Headers<'_>, more: usize) -> Result<HeaderMap, WriteError> {
     let mut map = HeaderMap::with_capacity(headers.iter().len() + more);
-    let bytes: usize = headers.iter().map(|line| line.value.len()).sum();
+    let bytes: usize = headers.iter().map(|header| header.value.len()).sum();
     let shared = (bytes <= MAX_SHARED_BYTES).then(|| {
         let mut all = Vec::with_capacity(bytes);
         headers
             .iter()
-            .for_each(|line| all.extend_from_slice(line.value));
+            .for_each(|header| all.extend_from_slice(header.value));
         Bytes::from(all)
     });
     let mut at = 0;
-    for line in headers.iter() {
-        let end = at + line.value.len();
-        if is_forwarded(line.name) {
+    for header in headers.iter() {
+        let end = at + header.value.len();
+        if is_forwarded(header.name) {
             let value = match &shared {
                 Some(all) => HeaderValue::from_maybe_shared(all.slice(at..end)),
-                None => HeaderValue::from_bytes(line.value),
+                None => HeaderValue::from_bytes(header.value),
             };
             let mut value = value.map_err(|_| WriteError::Value)?;
-            let name = match line.known {
+            let name = match header.known {
                 Some(name) => name.clone(),
-                None => HeaderName::from_bytes(line.name).map_err(|_| WriteError::Name)?,
+                None => HeaderName::from_bytes(header.name).map_err(|_| WriteError::Name)?,
             };
             // Each value is unique, so indexing it in the HPACK table would only evict useful entries.
             value.set_sensitive(name == X_REQUEST_ID);

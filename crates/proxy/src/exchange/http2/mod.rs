@@ -21,7 +21,7 @@ pub(crate) enum SendState {
     /// The head was sent, and the body follows.
     Body(SendStream<Bytes>),
     /// Everything was sent.
-    Over,
+    Finished,
     /// The request has not started.
     None,
 }
@@ -32,7 +32,7 @@ impl SendState {
         match self {
             SendState::Response(respond) => respond.poll_reset(cx).map(drop),
             SendState::Body(stream) => stream.poll_reset(cx).map(drop),
-            SendState::Over | SendState::None => Poll::Pending,
+            SendState::Finished | SendState::None => Poll::Pending,
         }
     }
 
@@ -41,7 +41,7 @@ impl SendState {
         match self {
             SendState::Response(respond) => respond.send_reset(reason),
             SendState::Body(stream) => stream.send_reset(reason),
-            SendState::Over | SendState::None => {}
+            SendState::Finished | SendState::None => {}
         }
     }
 }

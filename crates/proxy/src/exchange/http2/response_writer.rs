@@ -64,7 +64,7 @@ impl<'c> Http2ResponseWriter<'c> {
     }
 
     /// Opens the WebSocket. RFC 8441 §5: with a 2xx and without `sec-websocket-accept`.
-    pub(crate) fn switch(&mut self, head: &Head<'_>) -> Result<(), SinkError> {
+    pub(crate) fn accept_websocket(&mut self, head: &Head<'_>) -> Result<(), SinkError> {
         let mut response = response(200, &head.headers, None)?;
         response.headers_mut().remove("sec-websocket-accept");
         self.send(response, false)
@@ -83,7 +83,7 @@ impl<'c> Http2ResponseWriter<'c> {
         let stream = respond.send_response(response, ended)?;
         self.started = true;
         *sending = match ended {
-            true => SendState::Over,
+            true => SendState::Finished,
             false => SendState::Body(stream),
         };
         Ok(())

@@ -16,7 +16,7 @@ use crate::io::flood_guard::FloodGuard;
 #[derive(Debug)]
 pub(crate) struct Http2Sink<'c> {
     sending: &'c RefCell<SendState>,
-    held: Bytes,
+    pending: Bytes,
     /// Flood protection of the client's connection.
     flood_guard: Option<&'c FloodGuard>,
 }
@@ -29,21 +29,21 @@ impl<'c> Http2Sink<'c> {
     ) -> Self {
         Http2Sink {
             sending,
-            held: Bytes::new(),
+            pending: Bytes::new(),
             flood_guard,
         }
     }
 
     /// Sends the piece that was held back, and holds back this one.
-    pub(crate) async fn pass(&mut self, piece: Bytes) -> Result<(), SinkError> {
+    pub(crate) async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
         self.flush().await?;
-        self.held = piece;
+        self.pending = piece;
         Ok(())
     }
 
     /// Sends the piece that was held back, within the flow-control window.
     pub(crate) async fn flush(&mut self) -> Result<(), SinkError> {
-        while !self.held.is_empty() {
+        while !self.pending.is_empty() {
             poll_fn(|cx| self.poll_send(cx)).await?;
         }
         Ok(())
@@ -54,15 +54,15 @@ impl<'c> Http2Sink<'c> {
         let SendState::Body(stream) = &mut *sending else {
             return Poll::Ready(Err(broken_pipe()));
         };
-        stream.reserve_capacity(self.held.len());
-        let room = match stream.capacity() {
+        stream.reserve_capacity(self.pending.len());
+        let capacity = match stream.capacity() {
             0 => match ready!(stream.poll_capacity(cx)) {
-                Some(room) => room?,
+                Some(capacity) => capacity?,
                 None => return Poll::Ready(Err(broken_pipe())),
             },
-            room => room,
+            capacity => capacity,
         };
-        let piece = self.held.split_to(room.min(self.held.len()));
+        let piece = self.pending.split_to(capacity.min(self.pending.len()));
         self.count(piece.len());
         stream.send_data(piece, false)?;
         Poll::Ready(Ok(()))
@@ -73,24 +73,24 @@ impl<'c> Http2Sink<'c> {
         let mut sending = self.sending.borrow_mut();
         let stream = match &mut *sending {
             SendState::Body(stream) => stream,
-            SendState::Over => return Ok(()),
+            SendState::Finished => return Ok(()),
             _ => return Err(broken_pipe()),
         };
-        let held = std::mem::take(&mut self.held);
+        let pending = std::mem::take(&mut self.pending);
         match trailers {
             None => {
-                self.count(held.len());
-                stream.send_data(held, true)?;
+                self.count(pending.len());
+                stream.send_data(pending, true)?;
             }
             Some(trailers) => {
-                if !held.is_empty() {
-                    self.count(held.len());
-                    stream.send_data(held, false)?;
+                if !pending.is_empty() {
+                    self.count(pending.len());
+                    stream.send_data(pending, false)?;
                 }
                 stream.send_trailers(*trailers)?;
             }
         }
-        *sending = SendState::Over;
+        *sending = SendState::Finished;
         Ok(())
     }
 

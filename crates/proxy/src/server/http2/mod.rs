@@ -371,7 +371,9 @@ async fn stream(
     let sending = RefCell::new(SendState::Response(respond));
     run_exchange(shared, timer, &parts, body, &sending, started).await;
     let mut sending = sending.into_inner();
-    if matches!(sending, SendState::Over | SendState::Body(_)) || started.elapsed() > MIN_LIFETIME {
+    if matches!(sending, SendState::Finished | SendState::Body(_))
+        || started.elapsed() > MIN_LIFETIME
+    {
         shared.flood_guard.record_end();
     }
     // Resets a stream whose response is incomplete. One whose response never started was reset with its own reason.
