@@ -5,7 +5,7 @@ use std::io;
 use pointsman_binding::bound::Transport;
 
 use crate::proxy::SocketKey;
-use crate::server::thread::BoundSocket;
+use crate::server::worker_thread::BoundSocket;
 use crate::sockets::SocketFactory;
 
 /// Length of the accept queue.

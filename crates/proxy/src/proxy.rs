@@ -22,7 +22,7 @@ use crate::dns::Resolver;
 use crate::files;
 use crate::metrics::Registry;
 use crate::options::Options;
-use crate::server::thread::{self, Command};
+use crate::server::worker_thread::{self, Command};
 use crate::sockets::SocketFactory;
 use crate::sync::lock;
 use crate::tls::TlsConfigs;
@@ -168,7 +168,7 @@ impl Proxy {
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || {
-                    if let Err(error) = thread::run(shared, metrics, index, seed, commands) {
+                    if let Err(error) = worker_thread::run(shared, metrics, index, seed, commands) {
                         tracing::error!(%error, "can't start a worker");
                     }
                 })?;

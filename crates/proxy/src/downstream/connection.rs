@@ -48,23 +48,23 @@ pub(crate) struct ClientConnection {
     /// Counts the connection against the limit of its port, if there is one.
     pub(crate) permit: Option<ConnectionPermit>,
     /// Counts the connection in the metrics of its listener.
-    pub(crate) open: Option<OpenConnection>,
+    pub(crate) listener_guard: Option<ListenerConnectionGuard>,
 }
 
 /// A connection or session at a listener, counted in its metrics until dropped.
 #[derive(Debug)]
-pub(crate) struct OpenConnection(pub(crate) Arc<ListenerSeries>);
+pub(crate) struct ListenerConnectionGuard(pub(crate) Arc<ListenerSeries>);
 
-impl OpenConnection {
+impl ListenerConnectionGuard {
     /// Counts a connection or session.
     pub(crate) fn new(series: Arc<ListenerSeries>) -> Self {
         series.connections.increment();
         series.open.increment();
-        OpenConnection(series)
+        ListenerConnectionGuard(series)
     }
 }
 
-impl Drop for OpenConnection {
+impl Drop for ListenerConnectionGuard {
     fn drop(&mut self) {
         self.0.open.decrement();
     }
@@ -72,23 +72,23 @@ impl Drop for OpenConnection {
 
 impl ClientConnection {
     /// Awaits a part of a request head or handshake until the deadline, or for a short grace period once the listener is closed.
-    pub(crate) async fn until<T>(
+    pub(crate) async fn run_until<T>(
         &self,
         timer: &mut DeadlineTimer,
         deadline: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {
-        until_closed(&self.socket.closed, timer, deadline, work).await
+        run_until_closed(&self.socket.closed, timer, deadline, work).await
     }
 
     /// Marks the connection as idle: no byte of a request has arrived. Ready when it has to close to make room for others.
     pub(crate) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let of_process = self.admission.poll_idle(cx);
+        let process_limit = self.admission.poll_idle(cx);
         match &self.permit {
-            None => of_process,
+            None => process_limit,
             Some(permit) => match permit.poll_idle(self.admission.second(), cx) {
                 Poll::Ready(()) => Poll::Ready(()),
-                Poll::Pending => of_process,
+                Poll::Pending => process_limit,
             },
         }
     }
@@ -111,7 +111,7 @@ impl ClientConnection {
 }
 
 /// Awaits a part of a request head or handshake until the deadline, or for a short grace period once the listener is closed.
-pub(crate) async fn until_closed<T>(
+pub(crate) async fn run_until_closed<T>(
     closed: &Signal,
     timer: &mut DeadlineTimer,
     deadline: Instant,
@@ -119,12 +119,12 @@ pub(crate) async fn until_closed<T>(
 ) -> Result<T, Elapsed> {
     let (mut waiter, mut work) = (closed.waiter(), pin!(work));
     let end = Cell::new(None);
-    let hurried = poll_fn(|cx| {
+    let with_grace = poll_fn(|cx| {
         if end.get().is_none() && waiter.poll(cx).is_ready() {
             end.set(Some(deadline.min(Instant::now() + PARTIAL_REQUEST_GRACE)));
         }
         work.as_mut().poll(cx)
     });
     let deadline = || Some(end.get().unwrap_or(deadline));
-    timer.run_until(deadline, hurried).await
+    timer.run_until(deadline, with_grace).await
 }

@@ -7,6 +7,8 @@ mod connection;
 mod frontends;
 mod resolved;
 
-pub(crate) use connection::{ClientConnection, ConnectionSecurity, OpenConnection, until_closed};
+pub(crate) use connection::{
+    ClientConnection, ConnectionSecurity, ListenerConnectionGuard, run_until_closed,
+};
 pub(crate) use frontends::Frontends;
 pub(crate) use resolved::ResolvedConnection;

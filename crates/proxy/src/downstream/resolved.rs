@@ -25,21 +25,21 @@ pub(crate) struct ResolvedConnection {
 
 impl ResolvedConnection {
     /// Resolves a connection to a listening socket, whose owner is configured.
-    pub(crate) fn accepted(version: &ConfigSnapshot, socket: &Socket, client: SocketAddr) -> Self {
+    pub(crate) fn accepted(config: &ConfigSnapshot, socket: &Socket, client: SocketAddr) -> Self {
         let resolved = ResolvedConnection {
             client,
             source: OnceCell::new(),
             destination: socket.key,
             owner: socket.owner.clone(),
         };
-        resolved.source(version);
+        resolved.source(config);
         resolved
     }
 
     /// Returns the source workload. Once known it never changes, even if another workload gets the address.
-    pub(crate) fn source(&self, version: &ConfigSnapshot) -> Option<&ObjectKey> {
+    pub(crate) fn source(&self, config: &ConfigSnapshot) -> Option<&ObjectKey> {
         if self.source.get().is_none()
-            && let Some(pod) = version.pods.get(&self.client.ip().to_canonical())
+            && let Some(pod) = config.pods.get(&self.client.ip().to_canonical())
         {
             return Some(self.source.get_or_init(|| pod.clone()));
         }

@@ -12,7 +12,7 @@ use super::copy::Progress;
 use super::local_reply::LocalReply;
 use super::request::{DownstreamRequest, HttpVersion};
 use crate::access_log::{LogRecord, LoggedRule};
-use crate::downstream::{ClientConnection, ConnectionSecurity, OpenConnection};
+use crate::downstream::{ClientConnection, ConnectionSecurity, ListenerConnectionGuard};
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
 use crate::worker::{RuleOrigin, RulePlan, Worker};
@@ -187,7 +187,7 @@ impl ExchangeReport {
             record_at_listener(&origin.listener);
         } else if let Some((_, series)) = &self.listener {
             record_at_listener(series);
-        } else if let Some(OpenConnection(listener)) = &connection.open {
+        } else if let Some(ListenerConnectionGuard(listener)) = &connection.listener_guard {
             record_at_listener(listener);
         }
         if let Some((upstream, _)) = self.backend.as_ref().filter(|_| has_bytes) {
@@ -280,7 +280,7 @@ pub(crate) fn record_rejected(
 ) {
     let duration = started.elapsed();
     let status = if head.grpc { 200 } else { reply.status };
-    if let Some(OpenConnection(listener)) = &connection.open {
+    if let Some(ListenerConnectionGuard(listener)) = &connection.listener_guard {
         listener.requests.increment(status);
         listener.latency.observe(duration);
         listener.response_bytes.add(bytes);

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use super::stream::{self, AcceptedStream};
 use super::{http1, overload, proxy_protocol, tls};
 use crate::downstream::{
-    ClientConnection, ConnectionSecurity, Frontends, OpenConnection, ResolvedConnection,
+    ClientConnection, ConnectionSecurity, Frontends, ListenerConnectionGuard, ResolvedConnection,
 };
 use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
@@ -33,7 +33,7 @@ const STREAM_BYTES: usize = 6272;
 
 /// Accepts connections until the socket is closed.
 pub(super) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: TcpListener) {
-    let mut is_paused = false;
+    let mut error_logged = false;
     loop {
         let mut closed = socket.closed.waiter();
         let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
@@ -46,14 +46,14 @@ pub(super) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
         match accepted {
             None => return,
             Some(Ok((stream, client))) => {
-                is_paused = false;
+                error_logged = false;
                 admit(&worker, &socket, stream, client).await;
             }
             Some(Err(error)) => {
                 worker.metrics.worker_series().accept_errors.increment();
                 if !is_transient(&error) {
                     // Logged once until a connection is accepted again.
-                    if !std::mem::replace(&mut is_paused, true) {
+                    if !std::mem::replace(&mut error_logged, true) {
                         tracing::warn!(address = %socket.key.address, %error, "can't accept; retried every {RETRY_DELAY:?}");
                     }
                     tokio::time::sleep(RETRY_DELAY).await;
@@ -79,7 +79,7 @@ async fn admit(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, peer
         let snapshot = worker.pin_snapshot();
         let resolved = ResolvedConnection::accepted(&snapshot.config, socket, peer);
         let frontends = Frontends::of(&snapshot, &resolved);
-        return overload::refuse(worker, &frontends, stream, peer, "connections");
+        return overload::refuse_connection(worker, &frontends, stream, peer, "connections");
     };
     let _ = stream.set_nodelay(true);
     if proxy_protocol::is_expected(worker, peer) {
@@ -89,11 +89,11 @@ async fn admit(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, peer
         ));
         return;
     }
-    begin(worker, socket, stream, peer, admission).await;
+    start_task(worker, socket, stream, peer, admission).await;
 }
 
 /// Resolves an admitted connection and starts its task.
-pub(super) async fn begin(
+pub(super) async fn start_task(
     worker: &Rc<Worker>,
     socket: &Rc<Socket>,
     stream: TcpStream,
@@ -110,7 +110,7 @@ pub(super) async fn begin(
             Some(permit) => Some(permit),
             None => {
                 let limit = "connectionLimit";
-                return overload::refuse(worker, &frontends, stream, client, limit);
+                return overload::refuse_connection(worker, &frontends, stream, client, limit);
             }
         },
     };
@@ -124,7 +124,7 @@ pub(super) async fn begin(
         security: ConnectionSecurity::Plaintext,
         admission,
         permit,
-        open: None,
+        listener_guard: None,
     };
     serve(worker, &snapshot, &frontends, connection, stream);
 }
@@ -145,7 +145,10 @@ fn serve(
         }
         Some(Protocol::Http) => {
             let series = |frontend: &Arc<Frontend>| snapshot.listener_series(&worker, frontend);
-            connection.open = frontends.listener().map(series).map(OpenConnection::new);
+            connection.listener_guard = frontends
+                .listener()
+                .map(series)
+                .map(ListenerConnectionGuard::new);
             let (reader, writer) = split(stream);
             http1::spawn(worker, connection, reader, writer);
         }
@@ -155,7 +158,7 @@ fn serve(
         Some(Protocol::Tcp) => {
             let accepted = AcceptedStream {
                 protocol: "TCP",
-                name: None,
+                sni: None,
                 listener: None,
             };
             let downstream = RelayEnd::new(split(stream));

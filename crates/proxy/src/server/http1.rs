@@ -73,7 +73,7 @@ async fn serve(mut accepted: Box<AcceptedConnection>) {
         reader,
         writer,
     } = &mut *accepted;
-    let mut connection = Http1Connection {
+    let mut connection = DownstreamHttp1Connection {
         worker,
         client,
         closed: client.socket.closed.waiter(),
@@ -103,7 +103,7 @@ async fn serve(mut accepted: Box<AcceptedConnection>) {
 
 /// Creates the boxed future of a busy period.
 fn boxed_busy(
-    connection: &mut Http1Connection<'_>,
+    connection: &mut DownstreamHttp1Connection<'_>,
     buffer: Buffer,
     frequency: RequestFrequency,
 ) -> Pin<Box<impl Future<Output = BusyOutcome>>> {
@@ -113,7 +113,7 @@ fn boxed_busy(
 }
 
 /// A client's connection while it is idle. Its state is part of every connection, so it is kept small.
-struct Http1Connection<'l> {
+struct DownstreamHttp1Connection<'l> {
     worker: &'l Rc<Worker>,
     client: &'l ClientConnection,
     closed: Waiter<'l>,
@@ -142,7 +142,7 @@ enum WaitOutcome {
     Elapsed,
 }
 
-impl Http1Connection<'_> {
+impl DownstreamHttp1Connection<'_> {
     /// Serves requests until the connection ends.
     async fn serve(&mut self) -> ConnectionEnd {
         let limits = self.worker.limits();
@@ -230,13 +230,13 @@ enum BusyOutcome {
 
 /// Serves requests until the connection becomes idle.
 async fn busy(
-    connection: &mut Http1Connection<'_>,
+    connection: &mut DownstreamHttp1Connection<'_>,
     mut buffer: Buffer,
     frequency: RequestFrequency,
 ) -> BusyOutcome {
     let limits = connection.worker.limits();
     let mut first = frequency == RequestFrequency::First;
-    let mut requests = BusyState {
+    let mut state = RequestState {
         reader: RequestReader::new(limits.for_requests()),
         head: Vec::new(),
         out: Vec::new(),
@@ -244,7 +244,10 @@ async fn busy(
     loop {
         // Time when the first bytes of the head arrived.
         let started = Instant::now();
-        let received = match requests.next(connection, &mut buffer, first, started).await {
+        let received = match state
+            .read_head(connection, &mut buffer, first, started)
+            .await
+        {
             NextHead::Request { received } => received,
             NextHead::Http2 => {
                 return BusyOutcome::Ended(ConnectionEnd::Http2(buffer.filled().to_vec()));
@@ -252,12 +255,12 @@ async fn busy(
             NextHead::End => return BusyOutcome::Ended(ConnectionEnd::Closed),
             NextHead::Rejected(reply) => {
                 // Boxed: rejections are rare, and the future of every exchange would be larger.
-                Box::pin(requests.reject(connection, reply, started)).await;
+                Box::pin(state.reject(connection, reply, started)).await;
                 return BusyOutcome::LastResponse;
             }
         };
         first = false;
-        let exchange = requests.exchange(connection, &mut buffer, started, received);
+        let exchange = state.exchange(connection, &mut buffer, started, received);
         let Some(ended) = exchange.await else {
             return BusyOutcome::LastResponse;
         };
@@ -280,7 +283,7 @@ async fn busy(
 }
 
 /// State of a busy connection.
-struct BusyState {
+struct RequestState {
     reader: RequestReader,
     /// The bytes of the current head.
     head: Vec<u8>,
@@ -300,11 +303,11 @@ enum NextHead {
     Rejected(LocalReply),
 }
 
-impl BusyState {
+impl RequestState {
     /// Reads a request's head, whose first bytes are in the buffer.
-    async fn next(
+    async fn read_head(
         &mut self,
-        connection: &mut Http1Connection<'_>,
+        connection: &mut DownstreamHttp1Connection<'_>,
         buffer: &mut Buffer,
         first: bool,
         started: Instant,
@@ -338,7 +341,7 @@ impl BusyState {
             let filling = buffer.fill(connection.reader, max_bytes);
             match connection
                 .client
-                .until(&mut connection.timer, deadline, filling)
+                .run_until(&mut connection.timer, deadline, filling)
                 .await
             {
                 Err(_) => {
@@ -367,7 +370,7 @@ impl BusyState {
     /// Processes the request whose head was read. Returns the time of its end if the connection can be reused.
     async fn exchange(
         &mut self,
-        connection: &mut Http1Connection<'_>,
+        connection: &mut DownstreamHttp1Connection<'_>,
         buffer: &mut Buffer,
         started: Instant,
         received: Instant,
@@ -421,7 +424,7 @@ impl BusyState {
     /// Replies to an invalid request.
     async fn reject(
         &mut self,
-        connection: &mut Http1Connection<'_>,
+        connection: &mut DownstreamHttp1Connection<'_>,
         reply: LocalReply,
         started: Instant,
     ) {

@@ -1,4 +1,5 @@
-//! Serving of listening sockets: [`thread`] runs a worker and its sockets, `accept` admits connections and detects their protocol, and each protocol has a module.
+//! Serving of listening sockets: [`worker_thread`] runs a worker and its sockets, `accept` admits connections and detects their protocol, and each protocol has a
+//! module.
 
 mod accept;
 mod http1;
@@ -8,6 +9,6 @@ mod proxy_protocol;
 mod report;
 mod stream;
 mod stream_route;
-pub(crate) mod thread;
 mod tls;
 mod udp;
+pub(crate) mod worker_thread;

@@ -41,7 +41,7 @@ impl Drop for LingeringPermit {
 }
 
 /// Refuses a connection that exceeds a limit, and closes it.
-pub(super) fn refuse(
+pub(super) fn refuse_connection(
     worker: &Rc<Worker>,
     frontends: &Frontends<'_>,
     stream: TcpStream,

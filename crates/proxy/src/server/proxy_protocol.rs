@@ -14,8 +14,8 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::accept::begin;
-use crate::downstream::until_closed;
+use super::accept::start_task;
+use crate::downstream::run_until_closed;
 use crate::io::deadline::DeadlineTimer;
 use crate::io::stream::has_nothing_to_read;
 use crate::proxy_protocol::{MAX_READ, ProxyHeader, ProxyHeaderError, read};
@@ -38,11 +38,11 @@ pub(super) async fn serve(
     let deadline = Instant::now() + worker.limits().head_time;
     let mut timer = DeadlineTimer::new();
     let header = header(&socket, &mut stream, &admission);
-    let header = until_closed(&socket.closed, &mut timer, deadline, header).await;
+    let header = run_until_closed(&socket.closed, &mut timer, deadline, header).await;
     let error = match header {
         Ok(Ok(Some(header))) => {
             let client = header.source.unwrap_or(peer);
-            return begin(&worker, &socket, stream, client, admission).await;
+            return start_task(&worker, &socket, stream, client, admission).await;
         }
         // Nothing was sent: a health check, or the listener was closed.
         Ok(Ok(None)) => return,

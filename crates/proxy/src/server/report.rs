@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use pointsman_binding::bound::{Fault, FrontendId};
 
 use crate::access_log::{LogRecord, LoggedRule};
-use crate::downstream::OpenConnection;
+use crate::downstream::ListenerConnectionGuard;
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
 use crate::worker::{RuleOrigin, RulePlan, Worker};
@@ -21,16 +21,16 @@ pub(crate) struct StreamReport {
     started: Instant,
     client: SocketAddr,
     protocol: &'static str,
-    name: Option<String>,
+    sni: Option<String>,
     listener: Option<FrontendId>,
-    open: Option<OpenConnection>,
+    listener_guard: Option<ListenerConnectionGuard>,
     plan: Option<Rc<RulePlan>>,
     endpoint: Option<(Rc<Upstream>, SocketAddr)>,
     retries: u32,
     status: u16,
     reason: Option<&'static str>,
-    up: Cell<u64>,
-    down: Cell<u64>,
+    request_bytes: Cell<u64>,
+    response_bytes: Cell<u64>,
     finished: bool,
 }
 
@@ -40,23 +40,23 @@ impl StreamReport {
         worker: &Rc<Worker>,
         client: SocketAddr,
         protocol: &'static str,
-        name: Option<String>,
+        sni: Option<String>,
     ) -> Self {
         StreamReport {
             worker: worker.clone(),
             started: Instant::now(),
             client,
             protocol,
-            name,
+            sni,
             listener: None,
-            open: None,
+            listener_guard: None,
             plan: None,
             endpoint: None,
             retries: 0,
             status: 0,
             reason: None,
-            up: Cell::new(0),
-            down: Cell::new(0),
+            request_bytes: Cell::new(0),
+            response_bytes: Cell::new(0),
             finished: false,
         }
     }
@@ -64,7 +64,7 @@ impl StreamReport {
     /// Sets the listener.
     pub(crate) fn set_listener(&mut self, listener: Option<(FrontendId, Arc<ListenerSeries>)>) {
         let (listener, series) = listener.unzip();
-        self.open = series.map(OpenConnection::new);
+        self.listener_guard = series.map(ListenerConnectionGuard::new);
         self.listener = listener;
     }
 
@@ -97,16 +97,17 @@ impl StreamReport {
     }
 
     /// Adds transferred bytes, from the client and to the client.
-    pub(crate) fn add_bytes(&self, up: u64, down: u64) {
-        self.up.set(self.up.get() + up);
-        self.down.set(self.down.get() + down);
-        if let Some(OpenConnection(series)) = &self.open {
-            series.request_bytes.add(up);
-            series.response_bytes.add(down);
+    pub(crate) fn add_bytes(&self, request: u64, response: u64) {
+        self.request_bytes.set(self.request_bytes.get() + request);
+        self.response_bytes
+            .set(self.response_bytes.get() + response);
+        if let Some(ListenerConnectionGuard(series)) = &self.listener_guard {
+            series.request_bytes.add(request);
+            series.response_bytes.add(response);
         }
         if let Some((upstream, _)) = &self.endpoint {
-            upstream.series.request_bytes.add(up);
-            upstream.series.response_bytes.add(down);
+            upstream.series.request_bytes.add(request);
+            upstream.series.response_bytes.add(response);
         }
     }
 
@@ -118,7 +119,7 @@ impl StreamReport {
     /// Updates metrics and writes the access log entry.
     fn record(&self) {
         let duration = self.started.elapsed();
-        if let Some(OpenConnection(series)) = &self.open {
+        if let Some(ListenerConnectionGuard(series)) = &self.listener_guard {
             series.requests.increment(self.status);
         }
         if let Some((upstream, _)) = &self.endpoint {
@@ -136,9 +137,9 @@ impl StreamReport {
             client: Some(self.client),
             listener: self.listener.as_ref(),
             protocol: self.protocol,
-            authority: self.name.as_deref().map(str::as_bytes),
-            request_bytes: self.up.get(),
-            response_bytes: self.down.get(),
+            authority: self.sni.as_deref().map(str::as_bytes),
+            request_bytes: self.request_bytes.get(),
+            response_bytes: self.response_bytes.get(),
             rule: origin
                 .and_then(RuleOrigin::source)
                 .map(|(route, index)| LoggedRule {

@@ -23,8 +23,8 @@ const MAX_ATTEMPTS: usize = 3;
 pub(crate) struct AcceptedStream {
     /// `TCP` or `TLS`.
     pub(crate) protocol: &'static str,
-    /// The SNI.
-    pub(crate) name: Option<String>,
+    /// Server name in the ClientHello.
+    pub(crate) sni: Option<String>,
     /// The listener selected by the SNI; `None` if the port has only one.
     pub(crate) listener: Option<FrontendId>,
 }
@@ -38,7 +38,7 @@ pub(crate) async fn serve(
 ) {
     let AcceptedStream {
         protocol,
-        name,
+        sni,
         listener,
     } = accepted;
     let snapshot = worker.pin_snapshot();
@@ -47,14 +47,19 @@ pub(crate) async fn serve(
         &snapshot,
         &connection.resolved,
         listener.as_ref(),
-        name.as_deref(),
+        sni.as_deref(),
     );
     drop(snapshot);
-    let mut report = StreamReport::new(&worker, connection.resolved.client, protocol, name);
+    let mut report = StreamReport::new(&worker, connection.resolved.client, protocol, sni);
     report.set_listener(route.listener);
     let progress = RelayProgress::new();
-    match begin(&worker, &connection, route.plan, &mut report).await {
-        Ok((endpoint, upstream)) => {
+    match select_and_connect(&worker, &connection, route.plan, &mut report).await {
+        Ok(UpstreamStreamConnection {
+            endpoint,
+            stream,
+            file,
+        }) => {
+            let upstream = (stream, file);
             let relayed =
                 relay_bytes(&worker, downstream, upstream, &endpoint, &progress, &report).await;
             if let Err(error) = relayed {
@@ -73,12 +78,12 @@ pub(crate) async fn serve(
     report.finish();
 }
 
-async fn begin(
+async fn select_and_connect(
     worker: &Worker,
     connection: &ClientConnection,
     plan: Result<Rc<RulePlan>, Fault>,
     report: &mut StreamReport,
-) -> Result<Connected, Fault> {
+) -> Result<UpstreamStreamConnection, Fault> {
     let plan = plan?;
     report.set_rule(&plan);
     match &plan.fault {
@@ -87,8 +92,12 @@ async fn begin(
     }
 }
 
-/// A selected endpoint, the connection to it, and its file.
-type Connected = (SelectedEndpoint, (RelayEnd, UpstreamFile));
+/// A connection to a selected endpoint.
+struct UpstreamStreamConnection {
+    endpoint: SelectedEndpoint,
+    stream: RelayEnd,
+    file: UpstreamFile,
+}
 
 /// Connects to an endpoint of the selected backend. Tries others on failure.
 async fn connect(
@@ -96,7 +105,7 @@ async fn connect(
     connection: &ClientConnection,
     plan: &RulePlan,
     report: &mut StreamReport,
-) -> Result<Connected, Fault> {
+) -> Result<UpstreamStreamConnection, Fault> {
     let (_, target) = plan.select_backend()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
     let mut tried: Vec<SocketAddr> = Vec::new();
@@ -110,7 +119,11 @@ async fn connect(
         let error = match connect::byte_stream(worker, &endpoint).await {
             Ok(halves) => {
                 upstream.series.latency.observe(endpoint.record_connect());
-                return Ok((endpoint, (RelayEnd::new(halves), file)));
+                return Ok(UpstreamStreamConnection {
+                    endpoint,
+                    stream: RelayEnd::new(halves),
+                    file,
+                });
             }
             // Invalid settings are not a failure of the endpoint.
             Err(ConnectError::Fault(fault)) => return Err(fault),

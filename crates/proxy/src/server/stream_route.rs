@@ -20,13 +20,13 @@ pub(crate) struct StreamRoute {
 }
 
 impl StreamRoute {
-    /// Looks up the route of a stream. `listener` is the one selected by the SNI, if the port has several; `name` is the SNI.
+    /// Looks up the route of a stream. `listener` is the one selected by the SNI, if the port has several.
     pub(crate) fn of_stream(
         worker: &Worker,
         snapshot: &WorkerSnapshot,
         connection: &ResolvedConnection,
         listener: Option<&FrontendId>,
-        name: Option<&str>,
+        sni: Option<&str>,
     ) -> Self {
         let table = match (Frontends::of(snapshot, connection), listener) {
             (Frontends::Single(table), _) => Some(table),
@@ -34,7 +34,7 @@ impl StreamRoute {
             (Frontends::Listeners(port), None) => port.listener(None),
             (Frontends::None, None) => None,
         };
-        StreamRoute::look_up(worker, snapshot, table, name)
+        StreamRoute::look_up(worker, snapshot, table, sni)
     }
 
     /// Looks up the route of a client's datagrams.
@@ -50,7 +50,7 @@ impl StreamRoute {
         worker: &Worker,
         snapshot: &WorkerSnapshot,
         table: Option<&Arc<FrontendTable>>,
-        name: Option<&str>,
+        sni: Option<&str>,
     ) -> Self {
         let Some(table) = table.filter(|table| table.closed().is_none()) else {
             return StreamRoute {
@@ -58,7 +58,7 @@ impl StreamRoute {
                 plan: Err(fault(404, FaultReason::NoListener, "no listener matches")),
             };
         };
-        let hit = table.lookup_stream(name);
+        let hit = table.lookup_stream(sni);
         let hit = hit.ok_or_else(|| fault(404, FaultReason::NoRoute, "no rule matches"));
         StreamRoute {
             listener: Some((

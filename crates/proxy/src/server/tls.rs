@@ -19,7 +19,7 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::stream::{self, AcceptedStream};
 use super::{http1, http2};
-use crate::downstream::{ClientConnection, ConnectionSecurity, Frontends, OpenConnection};
+use crate::downstream::{ClientConnection, ConnectionSecurity, Frontends, ListenerConnectionGuard};
 use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::io::lingering_close::lingering_close;
 use crate::io::relay::RelayEnd;
@@ -70,7 +70,7 @@ enum Negotiated {
 
 /// Serves a connection until it ends. The state of the handshake is freed before the stream is relayed.
 pub(crate) async fn serve(worker: Rc<Worker>, connection: ClientConnection, stream: TcpStream) {
-    match Box::pin(begin(&worker, connection, stream)).await {
+    match Box::pin(accept_tls(&worker, connection, stream)).await {
         None => {}
         Some(Negotiated::Stream(connection, downstream, accepted)) => {
             Box::pin(stream::serve(worker, connection, downstream, accepted)).await;
@@ -85,7 +85,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, connection: ClientConnection, stre
 }
 
 /// Reads the ClientHello and terminates TLS if required. Returns `None` if the connection has ended.
-async fn begin(
+async fn accept_tls(
     worker: &Worker,
     mut connection: ClientConnection,
     mut stream: TcpStream,
@@ -93,14 +93,14 @@ async fn begin(
     let deadline = Instant::now() + worker.limits().head_time;
     let hello = read_client_hello(worker, &connection, &mut stream);
     let mut timer = DeadlineTimer::new();
-    let (name, bytes) = match connection.until(&mut timer, deadline, hello).await {
+    let (sni, bytes) = match connection.run_until(&mut timer, deadline, hello).await {
         Ok(Ok(Some(hello))) => hello,
         // The client sent nothing.
         Ok(Ok(None)) => return None,
         Ok(Err(bytes)) => {
             worker.metrics.count_refused_connection("NotTls");
             if is_http(&bytes) {
-                refuse(stream, NOT_TLS).await;
+                send_and_close(stream, NOT_TLS).await;
             }
             return None;
         }
@@ -112,15 +112,15 @@ async fn begin(
             return None;
         }
     };
-    let accepted = |name, listener| AcceptedStream {
+    let accepted = |sni, listener| AcceptedStream {
         protocol: "TLS",
-        name,
+        sni,
         listener,
     };
     let (listener, series, config, http, mesh_mtls) = match tls_action(
         worker,
         &connection,
-        name.as_deref(),
+        sni.as_deref(),
     ) {
         TlsAction::Passthrough { listener } => {
             let mut downstream = RelayEnd::new(split(stream));
@@ -128,14 +128,14 @@ async fn begin(
             return Some(Negotiated::Stream(
                 connection,
                 downstream,
-                accepted(name, listener),
+                accepted(sni, listener),
             ));
         }
         TlsAction::Reject { alert, reason } => {
-            tracing::debug!(client = %connection.resolved.client, name, reason, "TLS connection rejected");
+            tracing::debug!(client = %connection.resolved.client, sni, reason, "TLS connection rejected");
             worker.metrics.count_refused_connection(reason);
             if alert {
-                refuse(stream, UNRECOGNIZED_NAME).await;
+                send_and_close(stream, UNRECOGNIZED_NAME).await;
             }
             return None;
         }
@@ -149,18 +149,18 @@ async fn begin(
     };
     let stream = PrefixedStream::new(bytes, stream);
     let handshake = TlsAcceptor::from(config).accept(stream).into_fallible();
-    let result = connection.until(&mut timer, deadline, handshake).await;
+    let result = connection.run_until(&mut timer, deadline, handshake).await;
     let stream = finish_handshake(worker, &connection, &series, result).await?;
     if !http {
         let downstream = RelayEnd::new(split_tls(stream));
-        let accepted = accepted(name.filter(|_| !mesh_mtls), Some(listener));
+        let accepted = accepted(sni.filter(|_| !mesh_mtls), Some(listener));
         return Some(Negotiated::Stream(connection, downstream, accepted));
     }
     connection.security = match mesh_mtls {
         true => ConnectionSecurity::MeshMtls,
         false => ConnectionSecurity::Tls(listener),
     };
-    connection.open = Some(OpenConnection::new(series));
+    connection.listener_guard = Some(ListenerConnectionGuard::new(series));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         return Some(Negotiated::Http2(connection, Box::new(stream)));
     }
@@ -210,7 +210,7 @@ async fn read_client_hello(
 }
 
 /// Returns the action of the listener that the SNI selects.
-fn tls_action(worker: &Worker, connection: &ClientConnection, name: Option<&str>) -> TlsAction {
+fn tls_action(worker: &Worker, connection: &ClientConnection, sni: Option<&str>) -> TlsAction {
     let snapshot = worker.pin_snapshot();
     let reject = |alert, reason| TlsAction::Reject { alert, reason };
     let frontends = Frontends::of(&snapshot, &connection.resolved);
@@ -233,7 +233,7 @@ fn tls_action(worker: &Worker, connection: &ClientConnection, name: Option<&str>
             None => reject(false, "NoCertificate"),
         };
     }
-    let Some(table) = port.listener(name) else {
+    let Some(table) = port.listener(sni) else {
         // The proxy does not terminate TLS here, so it can't send an alert.
         return reject(frontends.protocol() == Some(Protocol::Https), "UnknownName");
     };
@@ -300,7 +300,7 @@ async fn finish_handshake(
 }
 
 /// Sends a short response and closes the connection.
-async fn refuse(stream: TcpStream, response: &[u8]) {
+async fn send_and_close(stream: TcpStream, response: &[u8]) {
     let (mut reader, mut writer) = split(stream);
     if writer.write(response).await.is_ok() {
         lingering_close(&mut reader, &mut writer).await;

@@ -55,13 +55,13 @@ struct Session {
     socket: UdpSocket,
     endpoint: RefCell<SelectedEndpoint>,
     /// Time of the last datagram in either direction.
-    last: Cell<Instant>,
+    last_datagram: Cell<Instant>,
     /// The endpoint has not responded to the client's last datagram yet.
     awaits_response: Cell<bool>,
     up: Cell<u64>,
     down: Cell<u64>,
     /// Version of the configuration for which the endpoint was last checked.
-    checked: Cell<u64>,
+    checked_generation: Cell<u64>,
     /// Notified when the session has to end.
     ended: Signal,
     _admission: Admission,
@@ -107,7 +107,9 @@ fn forward_to_endpoints(port: &Rc<UdpPort>) -> bool {
     buffer.resize(MAX_DATAGRAM, 0);
     for _ in 0..BATCH {
         match port.listener.try_receive(&mut buffer) {
-            Ok((count, client, at)) => forward_to_endpoint(port, (client, at), &buffer[..count]),
+            Ok((count, client, local_address)) => {
+                forward_to_endpoint(port, (client, local_address), &buffer[..count])
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             // An error of an earlier send, which the session of that datagram detects itself.
             Err(_) => {}
@@ -190,11 +192,11 @@ impl Session {
             key,
             socket,
             endpoint: RefCell::new(endpoint),
-            last: Cell::new(Instant::now()),
+            last_datagram: Cell::new(Instant::now()),
             awaits_response: Cell::new(false),
             up: Cell::new(0),
             down: Cell::new(0),
-            checked: Cell::new(worker.generation()),
+            checked_generation: Cell::new(worker.generation()),
             ended: Signal::default(),
             _admission: admission,
         });
@@ -209,7 +211,7 @@ impl Session {
         if self.ended.is_notified() {
             return false;
         }
-        if self.checked.replace(worker.generation()) == worker.generation() {
+        if self.checked_generation.replace(worker.generation()) == worker.generation() {
             return true;
         }
         let snapshot = worker.pin_snapshot();
@@ -223,7 +225,7 @@ impl Session {
 
     fn record_datagram(&self, counter: &Cell<u64>, count: usize, awaits_response: bool) {
         counter.set(counter.get() + count as u64);
-        self.last.set(Instant::now());
+        self.last_datagram.set(Instant::now());
         self.awaits_response.set(awaits_response);
     }
 
@@ -277,7 +279,7 @@ async fn forward_responses(port: Rc<UdpPort>, session: Rc<Session>, mut report: 
             true => idle.min(DRAIN_TIME),
             false => idle,
         };
-        Some(session.last.get() + idle)
+        Some(session.last_datagram.get() + idle)
     };
     let forwarding = async {
         let mut ended = session.ended.waiter();
@@ -299,7 +301,7 @@ async fn forward_responses(port: Rc<UdpPort>, session: Rc<Session>, mut report: 
                 Some(Err(error)) => return Some(error),
                 Some(Ok(())) => {}
             }
-            match send_back(&port, &session) {
+            match forward_to_client(&port, &session) {
                 Ok(true) => tokio::task::yield_now().await,
                 Ok(false) => {}
                 Err(error) => return Some(error),
@@ -317,7 +319,7 @@ async fn forward_responses(port: Rc<UdpPort>, session: Rc<Session>, mut report: 
 }
 
 /// Forwards a batch of datagrams from an endpoint. Returns true if more may be waiting.
-fn send_back(port: &UdpPort, session: &Session) -> io::Result<bool> {
+fn forward_to_client(port: &UdpPort, session: &Session) -> io::Result<bool> {
     let mut buffer = port.worker.datagram_buffer.borrow_mut();
     buffer.resize(MAX_DATAGRAM, 0);
     for _ in 0..BATCH {
@@ -330,8 +332,12 @@ fn send_back(port: &UdpPort, session: &Session) -> io::Result<bool> {
             session.endpoint.borrow_mut().record_connect();
         }
         // Datagrams may be lost.
-        let (client, at) = session.key;
-        if port.listener.send(&buffer[..count], client, at).is_ok() {
+        let (client, local_address) = session.key;
+        if port
+            .listener
+            .send(&buffer[..count], client, local_address)
+            .is_ok()
+        {
             session.record_datagram(&session.down, count, false);
         }
     }

@@ -23,16 +23,16 @@ const MAX_METHOD_BYTES: usize = 64;
 
 /// A rejected head.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum HeadError {
     /// Malformed (RFC 9113 §8.1.1): the stream is reset.
     Malformed,
     /// Rejected with a reply.
     LocalReply(LocalReply),
 }
 
-impl From<MessageFault> for Refusal {
+impl From<MessageFault> for HeadError {
     fn from(fault: MessageFault) -> Self {
-        Refusal::LocalReply(LocalReply::from_http1(Error::Client(fault)))
+        HeadError::LocalReply(LocalReply::from_http1(Error::Client(fault)))
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn read<'r>(
     cookies: &'r OnceCell<Vec<u8>>,
     limits: &Limits,
     received: Instant,
-) -> Result<DownstreamRequest<'r>, Refusal> {
+) -> Result<DownstreamRequest<'r>, HeadError> {
     let (method, websocket) = method(parts)?;
     let (path, query) = target(parts, limits)?;
     let fields = ParsedFields::read(&parts.headers, cookies, limits)?;
@@ -76,7 +76,7 @@ pub(super) fn read<'r>(
 }
 
 /// Returns the method, and whether the request opens a WebSocket. RFC 8441 §4: CONNECT with `:protocol` opens a WebSocket; routes match it as GET, as over HTTP/1.
-fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
+fn method(parts: &Parts) -> Result<(&str, bool), HeadError> {
     let method = parts.method.as_str();
     if parts.method == Method::CONNECT {
         return match parts.extensions.get::<Protocol>() {
@@ -85,7 +85,7 @@ fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
             }
             Some(_) => {
                 let message = "this protocol is not supported";
-                Err(Refusal::LocalReply(LocalReply::new(
+                Err(HeadError::LocalReply(LocalReply::new(
                     501,
                     "UnknownProtocol",
                     message,
@@ -104,11 +104,11 @@ fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
 }
 
 /// Returns path and query. RFC 9113 §8.3.1: `:path` begins with `/`, except for a server-wide OPTIONS.
-fn target<'r>(parts: &'r Parts, limits: &Limits) -> Result<(&'r str, Option<&'r str>), Refusal> {
-    let target = parts.uri.path_and_query().ok_or(Refusal::Malformed)?;
+fn target<'r>(parts: &'r Parts, limits: &Limits) -> Result<(&'r str, Option<&'r str>), HeadError> {
+    let target = parts.uri.path_and_query().ok_or(HeadError::Malformed)?;
     // `h2` represents a request without `:path` and `:authority` as an empty URI.
     if parts.uri.path().is_empty() {
-        return Err(Refusal::Malformed);
+        return Err(HeadError::Malformed);
     }
     if target.as_str().len() > limits.uri_bytes {
         return Err(MessageFault::TargetTooLong.into());
@@ -128,11 +128,11 @@ fn target<'r>(parts: &'r Parts, limits: &Limits) -> Result<(&'r str, Option<&'r 
 
 /// Returns the requested host and port. RFC 9113 §8.3.1: "A server SHOULD treat a request as malformed if it contains a Host header field that identifies an
 /// entity that differs from the entity in the ":authority" pseudo-header field", and "":authority" MUST NOT include the deprecated userinfo subcomponent".
-fn authority<'r>(pseudo: Option<&'r str>, host: Option<&'r [u8]>) -> Result<&'r str, Refusal> {
+fn authority<'r>(pseudo: Option<&'r str>, host: Option<&'r [u8]>) -> Result<&'r str, HeadError> {
     let authority = match (pseudo, host) {
         (Some(authority), Some(host)) if !authority.as_bytes().eq_ignore_ascii_case(host) => {
             let message = ":authority and host differ";
-            return Err(Refusal::LocalReply(LocalReply::new(
+            return Err(HeadError::LocalReply(LocalReply::new(
                 400,
                 "HostMismatch",
                 message,

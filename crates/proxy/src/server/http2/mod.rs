@@ -33,7 +33,7 @@ use crate::io::signal::Waiter;
 use crate::io::task::{assert_size, spawn_within};
 use crate::limits::Limits;
 use crate::worker::Worker;
-use head::Refusal;
+use head::HeadError;
 use task_pool::{PooledTask, TaskPool};
 
 /// Connection preface (RFC 9113 §3.4).
@@ -86,7 +86,7 @@ where
     // Boxed, so that its memory is freed before the connection ends.
     let handshake = Box::pin(handshake);
     let deadline = started + limits.head_time;
-    let connection = match downstream.until(&mut timer, deadline, handshake).await {
+    let connection = match downstream.run_until(&mut timer, deadline, handshake).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
             tracing::debug!(client = %downstream.resolved.client, %error, "the HTTP/2 handshake failed");
@@ -108,13 +108,13 @@ where
         pool: TaskPool::default(),
     });
     let _guard = PoolGuard(&shared);
-    let mut serving = Serving {
+    let mut served = ServedConnection {
         connection,
         closed: shared.downstream.socket.closed.waiter(),
         shared: &shared,
         state: &ConnectionState::default(),
     };
-    serving.run(&mut timer).await;
+    served.run(&mut timer).await;
 }
 
 /// A stream's window is as large as a body's buffer. The connection's window covers all streams, so that a slow one does not block others.
@@ -182,14 +182,14 @@ struct ConnectionState {
 }
 
 /// A connection being served.
-struct Serving<'s, I> {
+struct ServedConnection<'s, I> {
     connection: Connection<GuardedStream<I>, Bytes>,
     closed: Waiter<'s>,
     shared: &'s Rc<SharedConnection>,
     state: &'s ConnectionState,
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> ServedConnection<'_, I> {
     async fn run(&mut self, timer: &mut DeadlineTimer) {
         let (shared, state) = (self.shared, self.state);
         let client = shared.downstream.resolved.client;
@@ -233,7 +233,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                     self.state.used.set(true);
                     self.shared.active.set(self.shared.active.get() + 1);
                     if let Some(stream) = self.shared.pool.dispatch((request, respond)) {
-                        let streams = streams(self.shared.clone(), PooledTask::new(stream));
+                        let streams = serve_streams(self.shared.clone(), PooledTask::new(stream));
                         assert_size::<STREAM_BYTES, _>(&streams);
                         // A panic ends only the task's stream. Boxed, because tokio moves futures when tasks start and end.
                         spawn_local(Box::pin(streams));
@@ -249,7 +249,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                     self.close_for_violation(violation)
                 }
                 // GOAWAY contains the last processed stream, so the client can retry later requests elsewhere.
-                _ if self.must_make_room(cx) => self.close(Reason::NO_ERROR),
+                _ if self.must_close_idle(cx) => self.close(Reason::NO_ERROR),
                 _ => break,
             }
         }
@@ -263,7 +263,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
     }
 
     /// Marks the connection as idle or busy. Returns whether it is idle and has to close in favour of others.
-    fn must_make_room(&mut self, cx: &mut Context<'_>) -> bool {
+    fn must_close_idle(&mut self, cx: &mut Context<'_>) -> bool {
         let downstream = &self.shared.downstream;
         if self.state.closing.get().is_some() {
             return false;
@@ -347,9 +347,9 @@ impl Drop for ActiveStream<'_> {
 }
 
 /// Serves one stream after another while the connection is busy.
-async fn streams(shared: Rc<SharedConnection>, task: Rc<PooledTask<Stream>>) {
+async fn serve_streams(shared: Rc<SharedConnection>, task: Rc<PooledTask<Stream>>) {
     let mut timer = DeadlineTimer::new();
-    while stream(&shared, &mut timer, &task).await {
+    while serve_stream(&shared, &mut timer, &task).await {
         if !shared.pool.wait(&task).await {
             break;
         }
@@ -357,7 +357,7 @@ async fn streams(shared: Rc<SharedConnection>, task: Rc<PooledTask<Stream>>) {
 }
 
 /// Serves one stream. Returns false if there was none.
-async fn stream(
+async fn serve_stream(
     shared: &SharedConnection,
     timer: &mut DeadlineTimer,
     task: &PooledTask<Stream>,
@@ -404,10 +404,10 @@ async fn run_exchange(
     let request = match head::read(parts, ended, &cookies, limits, started) {
         Ok(request) => request,
         // Boxed: rejections are rare, and the future of every exchange would be larger.
-        Err(refusal) => {
+        Err(error) => {
             let client = &mut client;
-            let refused = Box::pin(refuse(shared, parts, client, sending, refusal, started));
-            return refused.await;
+            let rejected = Box::pin(reject_head(shared, parts, client, sending, error, started));
+            return rejected.await;
         }
     };
     let max_bytes = limits.body_bytes.filter(|_| !request.websocket);
@@ -417,20 +417,20 @@ async fn run_exchange(
 }
 
 /// Rejects a request with an invalid head.
-async fn refuse(
+async fn reject_head(
     shared: &SharedConnection,
     parts: &Parts,
     client: &mut ResponseWriter<'_>,
     sending: &RefCell<SendState>,
-    refusal: Refusal,
+    error: HeadError,
     started: Instant,
 ) {
     let SharedConnection {
         worker, downstream, ..
     } = shared;
-    let reply = match refusal {
-        Refusal::Malformed => return sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
-        Refusal::LocalReply(reply) => reply,
+    let reply = match error {
+        HeadError::Malformed => return sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
+        HeadError::LocalReply(reply) => reply,
     };
     reply.count(worker, downstream.resolved.client);
     let kind = parts.headers.get(http::header::CONTENT_TYPE);

@@ -89,8 +89,8 @@ pub(crate) fn run(
                     let _ = done.send(());
                 }
                 Command::Drain { deadline, done } => {
-                    let cut = drain(&worker, deadline).await;
-                    let _ = done.send(cut);
+                    let still_open = drain(&worker, deadline).await;
+                    let _ = done.send(still_open);
                 }
             }
         }
