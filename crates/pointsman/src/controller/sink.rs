@@ -6,7 +6,7 @@ use std::time::Instant;
 use pointsman_binding::{Change, Delta, EndpointPolicy, OwnServers};
 use pointsman_control::{Sink, clock};
 use pointsman_routing::Tables;
-use pointsman_wire::server::{Encoded, Scan, Server, encode_all};
+use pointsman_wire::server::{Encoded, RoutesToExamine, Server, encode_all};
 
 /// Pause after an examination of all routes, as a multiple of its duration.
 const EXAMINATION_PAUSE_FACTOR: u32 = 4;
@@ -40,12 +40,12 @@ impl XdsSink {
     }
 
     /// Returns the changed effects of routes on proxies.
-    fn effects(&mut self, scan: Scan) -> Vec<Change> {
-        let found = self.server.take_effects(scan, clock::unix_seconds());
+    fn effects(&mut self, routes: RoutesToExamine) -> Vec<Change> {
+        let found = self.server.take_effects(routes, clock::unix_seconds());
         let next = found.next.map(Instant::from);
-        self.wake = match scan {
-            Scan::All => next,
-            Scan::Changed => [self.wake, next].into_iter().flatten().min(),
+        self.wake = match routes {
+            RoutesToExamine::AllPending => next,
+            RoutesToExamine::Changed => [self.wake, next].into_iter().flatten().min(),
         };
         let changes = found.changes.into_iter();
         changes
@@ -63,7 +63,7 @@ impl XdsSink {
             );
             return Vec::new();
         }
-        let changes = self.effects(Scan::All);
+        let changes = self.effects(RoutesToExamine::AllPending);
         let end = clock::instant();
         self.rest_until = end + (end - start) * EXAMINATION_PAUSE_FACTOR;
         changes
@@ -90,7 +90,7 @@ impl Sink for XdsSink {
             self.server.apply(staged);
         }
         self.server.record_applied_reports();
-        self.effects(Scan::Changed)
+        self.effects(RoutesToExamine::Changed)
     }
 
     fn retry(&mut self) -> Vec<Change> {

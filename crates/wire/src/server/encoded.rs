@@ -20,7 +20,7 @@ pub struct Encoded {
     pub(super) name: Arc<str>,
     pub(super) kind: ResourceType,
     /// Objects whose rules it contains: a route of the Gateway API, or Kuma policies. Empty for the removal of a Kuma rule.
-    pub(super) owners: Vec<ObjectKey>,
+    pub(super) routes: Vec<ObjectKey>,
     /// `None` for a removal.
     pub(super) update: Option<Update>,
 }
@@ -115,16 +115,16 @@ fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
         ResourceId::Attachment(id) => Some(&id.route.route),
         _ => None,
     };
-    let mut owners: Vec<ObjectKey> = match resource {
+    let mut routes: Vec<ObjectKey> = match resource {
         Some(Resource::Rule(_, rule)) => {
             let policies = rule.from.iter().map(|source| &source.policy);
             policies.cloned().collect()
         }
         _ => Vec::new(),
     };
-    owners.extend(route.filter(|key| key.kind.is_route()).cloned());
-    owners.sort_unstable();
-    owners.dedup();
+    routes.extend(route.filter(|key| key.kind.is_route()).cloned());
+    routes.sort_unstable();
+    routes.dedup();
     let update = resource.map(|resource| {
         let payload = Payload::new(resource.encode());
         let references = resource.references();
@@ -139,7 +139,7 @@ fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
     Encoded {
         name: name.into(),
         kind: id.resource_type(),
-        owners,
+        routes,
         update,
     }
 }

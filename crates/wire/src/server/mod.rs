@@ -36,7 +36,7 @@ pub use peer::{
 };
 pub use selector::{Selector, Subscription};
 pub use service::{ProxyStatus, Server};
-pub use store::{EFFECT_BUCKETS, EffectChanges, EffectHistogram, Scan};
+pub use store::{EFFECT_BUCKETS, EffectChanges, EffectHistogram, RoutesToExamine};
 
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,7 @@ use super::peer::{Authorize, AuthorizeController, Grant, Peer, Proof, Refusal, T
 use super::proxies::{Connected, Proxies};
 use super::selector::{Root, Subscription};
 use super::session::{self, EncodedResponse};
-use super::store::{EffectChanges, EffectHistogram, ProxyId, Scan, Store};
+use super::store::{EffectChanges, EffectHistogram, ProxyId, RoutesToExamine, Store};
 use crate::own_servers;
 use crate::proto::{ControllerReport, ProxyReport, ReportSummary};
 use crate::transport::{self, CONTROLLERS_PATH, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
@@ -217,14 +217,14 @@ impl Server {
     ///
     /// Routes are examined in chunks, between which the lock is released for the streams of proxies. If very many have changed, such as when the first proxy connects, some
     /// are left for the next call, which is then due at once: each needs memory for its new status.
-    pub fn take_effects(&self, scan: Scan, unix: i64) -> EffectChanges {
+    pub fn take_effects(&self, routes: RoutesToExamine, unix: i64) -> EffectChanges {
         let mut found = EffectChanges::default();
         let mut cursor = None;
         loop {
             let mut state = self.state();
             let ServerState { store, proxies, .. } = &mut *state;
             let now = Instant::now();
-            store.examine(scan, &mut cursor, (proxies, now, unix), &mut found);
+            store.examine(routes, &mut cursor, (proxies, now, unix), &mut found);
             if reports::record_changed_routes(&mut state) {
                 drop(state);
                 self.wake_controller_streams();

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 
 use super::encoded::Payload;
 use super::selector::Root;
-use super::store::OwnerId;
+use super::store::RouteIndex;
 use super::subscription_set::SetId;
 use crate::digest::Fingerprint;
 use crate::resource::ResourceType;
@@ -32,7 +32,7 @@ pub(super) struct Slot {
     /// Subscription sets that it is in.
     pub sets: Vec<SetId>,
     /// Routes and policies that it is a part of.
-    pub owners: Box<[OwnerId]>,
+    pub routes: Box<[RouteIndex]>,
     /// Number of logs, subscription sets and resources that need the slot, whether or not the resource exists.
     reference_count: u32,
 }
@@ -139,7 +139,7 @@ impl Slots {
             children: Children::None,
             parent: None,
             sets: Vec::new(),
-            owners: Box::default(),
+            routes: Box::default(),
             reference_count: 0,
         };
         let id = match self.free.pop() {

@@ -3,6 +3,8 @@
 //! Each change of a resource gets the next position of one sequence. A proxy has received everything up to its own position. This module does no I/O and never
 //! blocks.
 
+mod effects;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
@@ -18,6 +20,9 @@ use super::subscription_set::{SetId, SubscriptionLog, SubscriptionSet};
 use crate::digest::{Digest, Fingerprint};
 use crate::resource::ResourceType;
 use effects::Effects;
+pub use effects::{
+    EFFECT_BUCKETS, EffectChanges, EffectHistogram, RemoteEffect, RouteIndex, RoutesToExamine,
+};
 
 /// Identifies a connected proxy.
 pub type ProxyId = u64;
@@ -73,7 +78,7 @@ struct Progress {
     /// Last commit that is in effect; `None` before the first one.
     acknowledged: Option<u64>,
     /// True if the proxy is considered to serve its subscription: it has its first configuration, or the time to get it has passed.
-    counts: bool,
+    is_serving: bool,
     /// The log's horizon when the proxy connected. Removals dropped before then do not affect the proxy.
     horizon: u64,
     /// Removals up to this position are not sent, because the proxy had no resources when it connected.
@@ -95,7 +100,7 @@ pub struct Batch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// Send changes only, or everything to a proxy without resources.
-    Ready,
+    SendChanges,
     /// Request a list of its resources in these buckets; see [`Store::compare`].
     Compare(Vec<u16>),
 }
@@ -183,7 +188,7 @@ impl Store {
         old_references
             .into_iter()
             .for_each(|id| self.slots.release(id));
-        self.record_part(id, &change.owners, now);
+        self.record_resource_change(id, &change.routes, now);
         self.slots.release(id);
     }
 
@@ -288,7 +293,7 @@ impl Store {
         old_references
             .into_iter()
             .for_each(|id| self.slots.release(id));
-        self.record_part(id, &[], now);
+        self.record_resource_change(id, &[], now);
     }
 
     /// Drops removals that every proxy has received.
@@ -334,16 +339,16 @@ impl Store {
         now: Instant,
     ) -> (ProxyId, Resume) {
         let log = self.find_log(subscription);
-        let (follows, ours) = self.log(log);
+        let (follows, ours) = self.log_and_digest(log);
         let known = follows.horizon.max(follows.start)..=self.position;
         // If the proxy's permissions have changed, it followed another log before.
         let is_known = |position: &Position| position.log == log && known.contains(&position.at);
         let resumed = position.filter(is_known).map(|position| position.at);
         let (position, resume) = match resumed {
-            Some(position) => (position, Resume::Ready),
-            None if digest.is_empty() => (0, Resume::Ready),
+            Some(position) => (position, Resume::SendChanges),
+            None if digest.is_empty() => (0, Resume::SendChanges),
             None => match ours.differing(digest) {
-                buckets if buckets.is_empty() => (self.position, Resume::Ready),
+                buckets if buckets.is_empty() => (self.position, Resume::SendChanges),
                 buckets => (self.position, Resume::Compare(buckets)),
             },
         };
@@ -362,7 +367,7 @@ impl Store {
             is_dirty: true,
             // Everything up to the position is in effect on the proxy.
             acknowledged: resumed,
-            counts: false,
+            is_serving: false,
         };
         if let LogId::Set(set_id) = log
             && let Some(set) = self.sets.get_mut(&set_id)
@@ -370,7 +375,7 @@ impl Store {
             set.subscribers += 1;
         }
         self.proxies.insert(self.next_proxy, progress);
-        self.record_arrival(self.next_proxy, digest.is_empty(), now);
+        self.record_connect(self.next_proxy, digest.is_empty(), now);
         (self.next_proxy, resume)
     }
 
@@ -435,7 +440,7 @@ impl Store {
         is_in_set && self.slots[id].content.is_some()
     }
 
-    fn log(&self, log: LogId) -> (&SubscriptionLog, &Digest) {
+    fn log_and_digest(&self, log: LogId) -> (&SubscriptionLog, &Digest) {
         let set = match log {
             LogId::Everything => None,
             LogId::Set(set_id) => self.sets.get(&set_id),
@@ -475,7 +480,7 @@ impl Store {
 
     /// Disconnects a proxy. A set without subscribers is removed.
     pub fn disconnect(&mut self, proxy: ProxyId, now: Instant) {
-        self.record_departure(proxy, now);
+        self.record_disconnect(proxy, now);
         let Some(progress) = self.proxies.remove(&proxy) else {
             return;
         };
@@ -502,7 +507,7 @@ impl Store {
     }
 
     fn fill(&self, progress: &mut Progress, bytes: usize) -> Option<Batch> {
-        let (log, _) = self.log(progress.log);
+        let (log, _) = self.log_and_digest(progress.log);
         if progress.position < log.horizon && progress.horizon < log.horizon {
             return None;
         }
@@ -559,7 +564,7 @@ impl Store {
     /// Returns whether there is something to send to a proxy.
     pub fn has_changes(&self, proxy: ProxyId) -> bool {
         self.proxies.get(&proxy).is_some_and(|progress| {
-            let (log, _) = self.log(progress.log);
+            let (log, _) = self.log_and_digest(progress.log);
             progress.is_dirty || !progress.backlog.is_empty() || log.changed > progress.position
         })
     }
@@ -567,7 +572,7 @@ impl Store {
     /// Returns the progress of a proxy.
     pub fn progress(&self, proxy: ProxyId) -> Option<ProgressReport> {
         let progress = self.proxies.get(&proxy)?;
-        let (log, _) = self.log(progress.log);
+        let (log, _) = self.log_and_digest(progress.log);
         Some(ProgressReport {
             acknowledged: progress.acknowledged,
             target: log.changed,
@@ -584,9 +589,6 @@ impl Store {
         Some(Position { log, at: commit })
     }
 }
-
-mod effects;
-pub use effects::{EFFECT_BUCKETS, EffectChanges, EffectHistogram, OwnerId, RemoteEffect, Scan};
 
 #[cfg(test)]
 mod tests;

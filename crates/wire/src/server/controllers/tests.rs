@@ -17,7 +17,7 @@ use crate::server::peer::{Proof, authorize_by_certificate};
 use crate::server::proxies::Connected;
 use crate::server::selector::{Root, Subscription};
 use crate::server::service::Server;
-use crate::server::store::{ProxyId, Scan};
+use crate::server::store::{ProxyId, RoutesToExamine};
 
 const GATEWAYS: [&str; 2] = ["edge", "internal"];
 
@@ -36,7 +36,7 @@ fn encoded(name: String, version: u32, references: Vec<String>, parent: Option<S
     };
     Encoded {
         kind: ResourceType::of_name(&name).expect("a type"),
-        owners: Vec::new(),
+        routes: Vec::new(),
         update: Some(Update {
             fingerprint: Fingerprint::new(&name, &payload.version_text()),
             payload,
@@ -69,7 +69,7 @@ fn route(name: &str, version: u32) -> Vec<Encoded> {
         all.push(encoded(attachment, 0, vec![resource.clone()], Some(parent)));
     }
     for change in &mut all {
-        change.owners = vec![id.route.clone()];
+        change.routes = vec![id.route.clone()];
     }
     all
 }
@@ -204,7 +204,7 @@ impl Controller {
     }
 
     /// Does what the reconciler does when it is notified.
-    fn examine(&mut self, scan: Scan) {
+    fn examine(&mut self, routes: RoutesToExamine) {
         for change in self.server.take_reports() {
             match change {
                 Change::Observe(gateway, Some(observation)) => {
@@ -214,7 +214,7 @@ impl Controller {
                 _ => {}
             }
         }
-        for (key, effect) in self.server.take_effects(scan, 1_000).changes {
+        for (key, effect) in self.server.take_effects(routes, 1_000).changes {
             let name = key.name.name.to_string();
             match effect {
                 Some(effect) => drop(self.effects.insert(name, without_times(&effect))),
@@ -313,7 +313,7 @@ impl Cluster {
         for _ in 0..4 {
             self.deliver_all();
             for controller in self.controllers.iter_mut().chain([&mut self.alone]) {
-                controller.examine(Scan::All);
+                controller.examine(RoutesToExamine::AllPending);
             }
         }
     }
@@ -334,11 +334,11 @@ impl Cluster {
                 let at = at.map_or(0..3, |at| at..at + 1);
                 for controller in &mut self.controllers[at.clone()] {
                     controller.server.apply(changes.clone());
-                    controller.examine(Scan::Changed);
+                    controller.examine(RoutesToExamine::Changed);
                 }
                 if at.contains(&0) {
                     self.alone.server.apply(changes.clone());
-                    self.alone.examine(Scan::Changed);
+                    self.alone.examine(RoutesToExamine::Changed);
                 }
             }
             Step::Connect(proxy, controller, gateways) => {
@@ -356,7 +356,9 @@ impl Cluster {
             }
             Step::Leave(proxy) => self.leave(*proxy),
             Step::Deliver(wire, end) => drop(self.deliver(*wire % self.wires.len(), *end)),
-            Step::Examine(controller) => self.controllers[*controller].examine(Scan::All),
+            Step::Examine(controller) => {
+                self.controllers[*controller].examine(RoutesToExamine::AllPending)
+            }
             Step::ReopenStream(follower) => {
                 let is_of = |wire: &Wire| wire.ends[1].0 == *follower;
                 let wire = self.wires.iter().position(is_of).expect("it is connected");

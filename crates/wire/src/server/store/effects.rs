@@ -7,6 +7,9 @@
 //!
 //! `remote` has the effects on the proxies of other controllers.
 
+mod examine;
+mod remote;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +18,13 @@ use pointsman_binding::RouteEffect;
 use pointsman_resources::ObjectKey;
 use tokio::time::Instant;
 
+pub use remote::RemoteEffect;
+use remote::{LocalState, RemoteEffects};
+
 use super::{LogId, ProxyId, SlotId, Store};
 
 /// Index of a route or policy.
-pub type OwnerId = u32;
+pub type RouteIndex = u32;
 
 /// Time after which proxies that have not acknowledged a change are reported as lagging.
 const GRACE: Duration = Duration::from_secs(1);
@@ -61,7 +67,7 @@ impl EffectHistogram {
 
 /// A route of the Gateway API, or one of Kuma's policies.
 #[derive(Debug)]
-struct Owner {
+struct TrackedRoute {
     key: ObjectKey,
     /// Its parts, sorted: for a route its own resource, rules and attachments; for a policy the rules that it contributes to.
     slots: Vec<SlotId>,
@@ -78,7 +84,7 @@ struct Owner {
 
 /// A route whose effect may differ from what was reported.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct PendingExamination {
     since: Instant,
     /// Time of the first change that is not in effect everywhere.
     changed: Option<Instant>,
@@ -120,18 +126,18 @@ impl Followers {
 /// Effects of all routes and policies: the last reported ones, and those to be examined.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    ids: HashMap<ObjectKey, OwnerId>,
-    owners: Vec<Option<Owner>>,
-    free: Vec<OwnerId>,
-    pending: BTreeMap<OwnerId, Pending>,
+    ids: HashMap<ObjectKey, RouteIndex>,
+    routes: Vec<Option<TrackedRoute>>,
+    free: Vec<RouteIndex>,
+    pending: BTreeMap<RouteIndex, PendingExamination>,
     /// Routes that have changed since the last examination.
-    new: BTreeSet<OwnerId>,
+    newly_changed: BTreeSet<RouteIndex>,
     /// Removed routes whose effect was reported.
-    gone: Vec<ObjectKey>,
+    removed_keys: Vec<ObjectKey>,
     /// Logs with proxies that count.
     followers: HashMap<LogId, Followers>,
     /// Proxies that do not count yet, by the time at which they do.
-    arriving: BTreeSet<(Instant, ProxyId)>,
+    connecting: BTreeSet<(Instant, ProxyId)>,
     started: Option<Instant>,
     histogram: EffectHistogram,
     /// Routes whose version or local effect has changed.
@@ -140,19 +146,19 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    fn owner(&self, id: OwnerId) -> Option<&Owner> {
-        self.owners.get(id as usize)?.as_ref()
+    fn route(&self, id: RouteIndex) -> Option<&TrackedRoute> {
+        self.routes.get(id as usize)?.as_ref()
     }
 
-    fn owner_mut(&mut self, id: OwnerId) -> Option<&mut Owner> {
-        self.owners.get_mut(id as usize)?.as_mut()
+    fn route_mut(&mut self, id: RouteIndex) -> Option<&mut TrackedRoute> {
+        self.routes.get_mut(id as usize)?.as_mut()
     }
 
-    fn acquire(&mut self, key: &ObjectKey) -> OwnerId {
+    fn acquire(&mut self, key: &ObjectKey) -> RouteIndex {
         if let Some(id) = self.ids.get(key) {
             return *id;
         }
-        let owner = Owner {
+        let route = TrackedRoute {
             key: key.clone(),
             slots: Vec::new(),
             changed: 0,
@@ -161,35 +167,35 @@ impl Effects {
             local: None,
             reported: None,
         };
-        let id = self.free.pop().unwrap_or(self.owners.len() as OwnerId);
-        match self.owners.get_mut(id as usize) {
-            Some(free) => *free = Some(owner),
-            None => self.owners.push(Some(owner)),
+        let id = self.free.pop().unwrap_or(self.routes.len() as RouteIndex);
+        match self.routes.get_mut(id as usize) {
+            Some(free) => *free = Some(route),
+            None => self.routes.push(Some(route)),
         }
         self.ids.insert(key.clone(), id);
         id
     }
 
     /// Frees a route without parts.
-    fn release(&mut self, id: OwnerId) {
-        if self.owner(id).is_none_or(|owner| !owner.slots.is_empty()) {
+    fn release(&mut self, id: RouteIndex) {
+        if self.route(id).is_none_or(|route| !route.slots.is_empty()) {
             return;
         }
-        if let Some(owner) = self.owners[id as usize].take() {
-            self.ids.remove(&owner.key);
+        if let Some(route) = self.routes[id as usize].take() {
+            self.ids.remove(&route.key);
             self.pending.remove(&id);
-            self.new.remove(&id);
+            self.newly_changed.remove(&id);
             self.free.push(id);
-            self.changed.push(owner.key.clone());
-            if owner.reported.is_some() {
-                self.gone.push(owner.key);
+            self.changed.push(route.key.clone());
+            if route.reported.is_some() {
+                self.removed_keys.push(route.key);
             }
         }
     }
 
     /// Schedules a route for examination. Returns its entry.
-    fn schedule(&mut self, id: OwnerId, since: Instant) -> &mut Pending {
-        self.pending.entry(id).or_insert(Pending {
+    fn schedule(&mut self, id: RouteIndex, since: Instant) -> &mut PendingExamination {
+        self.pending.entry(id).or_insert(PendingExamination {
             since,
             changed: None,
             disconnected: None,
@@ -200,11 +206,11 @@ impl Effects {
 
 /// Routes to examine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scan {
+pub enum RoutesToExamine {
     /// Those that have changed since the last time.
     Changed,
     /// All whose effect may have changed.
-    All,
+    AllPending,
 }
 
 /// Effects that differ from those last reported.
@@ -225,16 +231,21 @@ impl EffectChanges {
 // Records changes, and the progress of proxies.
 impl Store {
     /// Records a changed or removed part of routes and policies.
-    pub(super) fn record_part(&mut self, id: SlotId, owners: &[ObjectKey], now: Instant) {
-        if owners.is_empty() && self.slots[id].owners.is_empty() {
+    pub(super) fn record_resource_change(
+        &mut self,
+        id: SlotId,
+        routes: &[ObjectKey],
+        now: Instant,
+    ) {
+        if routes.is_empty() && self.slots[id].routes.is_empty() {
             return;
         }
-        let new: Box<[OwnerId]> = owners.iter().map(|key| self.effects.acquire(key)).collect();
-        let old = std::mem::replace(&mut self.slots[id].owners, new.clone());
+        let new: Box<[RouteIndex]> = routes.iter().map(|key| self.effects.acquire(key)).collect();
+        let old = std::mem::replace(&mut self.slots[id].routes, new.clone());
         let position = self.position;
-        for &owner in new.iter().chain(old.iter().filter(|id| !new.contains(id))) {
-            let is_part = new.contains(&owner);
-            let Some(parts) = self.effects.owner_mut(owner) else {
+        for &route in new.iter().chain(old.iter().filter(|id| !new.contains(id))) {
+            let is_part = new.contains(&route);
+            let Some(parts) = self.effects.route_mut(route) else {
                 continue;
             };
             parts.changed = position;
@@ -246,31 +257,31 @@ impl Store {
                 }
                 _ => {}
             }
-            let pending = self.effects.schedule(owner, now);
+            let pending = self.effects.schedule(route, now);
             pending.changed.get_or_insert(now);
-            self.effects.new.insert(owner);
+            self.effects.newly_changed.insert(route);
         }
-        old.iter().for_each(|owner| self.effects.release(*owner));
+        old.iter().for_each(|route| self.effects.release(*route));
     }
 
     /// Records that a proxy has connected. It counts from its first acknowledgement; if it already has a configuration, after a grace period at the latest.
-    pub(super) fn record_arrival(&mut self, proxy: ProxyId, is_empty: bool, now: Instant) {
+    pub(super) fn record_connect(&mut self, proxy: ProxyId, is_empty: bool, now: Instant) {
         let resumed = self.proxies.get(&proxy).and_then(|p| p.acknowledged);
         match resumed {
-            Some(_) => self.count_proxy(proxy, now),
+            Some(_) => self.mark_serving(proxy, now),
             None => {
                 let grace = if is_empty { START_GRACE } else { GRACE };
-                self.effects.arriving.insert((now + grace, proxy));
+                self.effects.connecting.insert((now + grace, proxy));
             }
         }
     }
 
     /// Counts a proxy as serving its subscription.
-    fn count_proxy(&mut self, proxy: ProxyId, now: Instant) {
+    fn mark_serving(&mut self, proxy: ProxyId, now: Instant) {
         let Some(progress) = self.proxies.get_mut(&proxy) else {
             return;
         };
-        progress.counts = true;
+        progress.is_serving = true;
         let (log, acknowledged) = (progress.log, progress.acknowledged);
         let followers = self.effects.followers.entry(log).or_default();
         let is_first = followers.acknowledged.is_empty();
@@ -280,32 +291,32 @@ impl Store {
         }
         if acknowledged.is_none() {
             // The time to acknowledge something has passed already.
-            self.mark_all(log, now.checked_sub(GRACE).unwrap_or(now));
+            self.schedule_all_in(log, now.checked_sub(GRACE).unwrap_or(now));
         } else if is_first {
-            self.mark_all(log, now);
+            self.schedule_all_in(log, now);
         }
     }
 
     /// Schedules all routes of a log for examination.
-    fn mark_all(&mut self, log: LogId, since: Instant) {
-        for id in self.owners_in(log) {
+    fn schedule_all_in(&mut self, log: LogId, since: Instant) {
+        for id in self.routes_in(log) {
             self.effects.schedule(id, since);
         }
     }
 
-    fn owners_in(&self, log: LogId) -> BTreeSet<OwnerId> {
+    fn routes_in(&self, log: LogId) -> BTreeSet<RouteIndex> {
         if log == LogId::Everything {
             return self.effects.ids.values().copied().collect();
         }
         let ids = self.resources(log).into_iter();
-        ids.flat_map(|id| self.slots[id].owners.iter().copied())
+        ids.flat_map(|id| self.slots[id].routes.iter().copied())
             .collect()
     }
 
     /// Records that a proxy is about to be disconnected.
-    pub(super) fn record_departure(&mut self, proxy: ProxyId, now: Instant) {
-        self.effects.arriving.retain(|(_, id)| *id != proxy);
-        let Some(progress) = self.proxies.get(&proxy).filter(|p| p.counts) else {
+    pub(super) fn record_disconnect(&mut self, proxy: ProxyId, now: Instant) {
+        self.effects.connecting.retain(|(_, id)| *id != proxy);
+        let Some(progress) = self.proxies.get(&proxy).filter(|p| p.is_serving) else {
             return;
         };
         let log = progress.log;
@@ -314,7 +325,7 @@ impl Store {
             followers.advanced = Some(now);
             if followers.acknowledged.is_empty() {
                 self.effects.followers.remove(&log);
-                for id in self.owners_in(log) {
+                for id in self.routes_in(log) {
                     self.effects.schedule(id, now).disconnected = Some(now);
                 }
             }
@@ -328,9 +339,9 @@ impl Store {
         };
         let before = progress.acknowledged;
         progress.acknowledged = before.max(Some(commit));
-        if !progress.counts {
-            self.effects.arriving.retain(|(_, id)| *id != proxy);
-            self.count_proxy(proxy, now);
+        if !progress.is_serving {
+            self.effects.connecting.retain(|(_, id)| *id != proxy);
+            self.mark_serving(proxy, now);
             return true;
         }
         let (log, after) = (progress.log, progress.acknowledged);
@@ -359,15 +370,15 @@ impl Store {
         };
         for name in names {
             let slot = self.slots.find(name);
-            let owners = slot.map(|id| self.slots[id].owners.clone());
-            match owners.filter(|owners| !owners.is_empty()) {
-                Some(owners) => {
-                    for owner in owners {
-                        self.effects.schedule(owner, now);
+            let routes = slot.map(|id| self.slots[id].routes.clone());
+            match routes.filter(|routes| !routes.is_empty()) {
+                Some(routes) => {
+                    for route in routes {
+                        self.effects.schedule(route, now);
                     }
                 }
                 // Any route may reference it.
-                None => return self.mark_all(log, now),
+                None => return self.schedule_all_in(log, now),
             }
         }
     }
@@ -382,11 +393,6 @@ impl Store {
         &self.effects.histogram
     }
 }
-
-mod examine;
-mod remote;
-pub use remote::RemoteEffect;
-use remote::{LocalState, RemoteEffects};
 
 #[cfg(test)]
 mod tests;

@@ -68,7 +68,7 @@ fn encoded(name: &str, node: Option<&Node>) -> Encoded {
     Encoded {
         name: name.into(),
         kind,
-        owners: Vec::new(),
+        routes: Vec::new(),
         update,
     }
 }
@@ -119,7 +119,7 @@ struct Receiver {
 impl Receiver {
     fn connect(store: &mut Store, subscription: Subscription) -> Receiver {
         let (id, resume) = store.connect(&subscription, &HashMap::new(), None, now());
-        assert_eq!(resume, Resume::Ready);
+        assert_eq!(resume, Resume::SendChanges);
         Receiver {
             id,
             subscription,

@@ -10,8 +10,8 @@ use pointsman_resources::ObjectKey;
 use tokio::time::Instant;
 
 use super::{
-    CHUNK, EffectChanges, GRACE, LocalState, Owner, OwnerId, Pending, RECONNECT_GRACE, START_GRACE,
-    Scan, UPDATE_INTERVAL,
+    CHUNK, EffectChanges, GRACE, LocalState, PendingExamination, RECONNECT_GRACE, RouteIndex,
+    RoutesToExamine, START_GRACE, TrackedRoute, UPDATE_INTERVAL,
 };
 use crate::id::ResourceId;
 use crate::resource::ResourceType;
@@ -20,7 +20,7 @@ use crate::server::store::{LogId, SlotId, Store};
 
 /// Effect of a part of a route: an attachment, or a rule of a policy.
 #[derive(Debug, Default)]
-struct PartState {
+struct ResourceState {
     has_proxy: bool,
     is_lagging: bool,
     outdated: OutdatedProxies,
@@ -45,11 +45,11 @@ struct Examination<'p> {
     /// Now, in seconds since the Unix epoch.
     unix: i64,
     /// Followers of a log with their acknowledgements, lowest first.
-    by_log: HashMap<LogId, Vec<Follower>>,
+    followers_by_log: HashMap<LogId, Vec<Follower>>,
     /// Rejections of each resource.
     rejections: HashMap<SlotId, Vec<ProxyRejection>>,
     /// Rejections that name no resource.
-    unnamed: Vec<ProxyRejection>,
+    rejections_without_resource: Vec<ProxyRejection>,
 }
 
 /// A proxy that follows a log. The order is that of acknowledgements.
@@ -69,11 +69,11 @@ struct ProxyRejection {
 
 impl Examination<'_> {
     fn has_rejections(&self) -> bool {
-        !self.rejections.is_empty() || !self.unnamed.is_empty()
+        !self.rejections.is_empty() || !self.rejections_without_resource.is_empty()
     }
 
     /// Time since which a route is pending, in seconds since the Unix epoch.
-    fn since(&self, pending: &Pending) -> i64 {
+    fn since(&self, pending: &PendingExamination) -> i64 {
         let age = self.now.saturating_duration_since(pending.since);
         self.unix - i64::try_from(age.as_secs()).unwrap_or(0)
     }
@@ -83,29 +83,31 @@ impl Store {
     /// Examines some of the routes whose effect may have changed: those after `cursor`, which it advances; `None` at the end.
     pub fn examine(
         &mut self,
-        scan: Scan,
-        cursor: &mut Option<OwnerId>,
+        routes: RoutesToExamine,
+        cursor: &mut Option<RouteIndex>,
         (proxies, now, unix): (&Proxies, Instant, i64),
         found: &mut EffectChanges,
     ) {
         self.effects.started.get_or_insert(now);
-        self.count_overdue(now);
-        let gone = std::mem::take(&mut self.effects.gone).into_iter();
-        found.changes.extend(gone.map(|key| (key, None)));
-        if let Some((time, _)) = self.effects.arriving.first() {
+        self.mark_overdue_serving(now);
+        let removed = std::mem::take(&mut self.effects.removed_keys).into_iter();
+        found.changes.extend(removed.map(|key| (key, None)));
+        if let Some((time, _)) = self.effects.connecting.first() {
             found.wake_at(*time);
         }
         let from = cursor.unwrap_or(0);
-        let due: Vec<OwnerId> = match scan {
-            Scan::Changed => std::mem::take(&mut self.effects.new).into_iter().collect(),
-            Scan::All => {
-                self.effects.new.clear();
+        let due: Vec<RouteIndex> = match routes {
+            RoutesToExamine::Changed => std::mem::take(&mut self.effects.newly_changed)
+                .into_iter()
+                .collect(),
+            RoutesToExamine::AllPending => {
+                self.effects.newly_changed.clear();
                 let pending = self.effects.pending.range(from..);
                 pending.map(|(id, _)| *id).take(CHUNK).collect()
             }
         };
-        *cursor = match scan {
-            Scan::All if due.len() == CHUNK => due.last().map(|id| id + 1),
+        *cursor = match routes {
+            RoutesToExamine::AllPending if due.len() == CHUNK => due.last().map(|id| id + 1),
             _ => None,
         };
         let mut examination = self.examination(proxies, now, unix);
@@ -115,18 +117,18 @@ impl Store {
     }
 
     /// Counts proxies that should have acknowledged something.
-    fn count_overdue(&mut self, now: Instant) {
-        while let Some(&(time, proxy)) = self.effects.arriving.first()
+    fn mark_overdue_serving(&mut self, now: Instant) {
+        while let Some(&(time, proxy)) = self.effects.connecting.first()
             && time <= now
         {
-            self.effects.arriving.pop_first();
-            self.count_proxy(proxy, now);
+            self.effects.connecting.pop_first();
+            self.mark_serving(proxy, now);
         }
     }
 
     fn examination<'p>(&self, proxies: &'p Proxies, now: Instant, unix: i64) -> Examination<'p> {
         let mut rejections: HashMap<SlotId, Vec<ProxyRejection>> = HashMap::new();
-        let mut unnamed = Vec::new();
+        let mut rejections_without_resource = Vec::new();
         for (id, proxy) in proxies.connected() {
             let Some(progress) = self.proxies.get(id) else {
                 continue;
@@ -140,7 +142,7 @@ impl Store {
                 };
                 match self.slots.find(resource) {
                     Some(slot) => rejections.entry(slot).or_default().push(rejection),
-                    None if resource == "*" => unnamed.push(rejection),
+                    None if resource == "*" => rejections_without_resource.push(rejection),
                     // It does not exist any more.
                     None => {}
                 }
@@ -150,60 +152,60 @@ impl Store {
             proxies,
             now,
             unix,
-            by_log: HashMap::new(),
+            followers_by_log: HashMap::new(),
             rejections,
-            unnamed,
+            rejections_without_resource,
         }
     }
 
     fn examine_route(
         &mut self,
-        id: OwnerId,
+        id: RouteIndex,
         examination: &mut Examination<'_>,
         found: &mut EffectChanges,
     ) {
-        let (Some(owner), Some(pending)) = (self.effects.owner(id), self.effects.pending.get(&id))
+        let (Some(route), Some(pending)) = (self.effects.route(id), self.effects.pending.get(&id))
         else {
             return;
         };
         let mut pending = *pending;
         let now = examination.now;
-        let local = self.examine_local(owner, &mut pending, examination, found);
-        let version = self.version_of(owner);
+        let local = self.examine_local(route, &mut pending, examination, found);
+        let version = self.version_of(route);
         let overdue = (now >= pending.since + GRACE).then(|| examination.since(&pending));
-        let (reported, agrees) = self.effects.remote.merge(&LocalState {
-            key: &owner.key,
+        let (reported, same_version) = self.effects.remote.merge(&LocalState {
+            key: &route.key,
             version,
             effect: local.effect.as_ref(),
             overdue,
         });
-        if !agrees && overdue.is_none() {
+        if !same_version && overdue.is_none() {
             found.wake_at(pending.since + GRACE);
         }
-        match local.is_final && agrees {
+        match local.is_final && same_version {
             true => drop(self.effects.pending.remove(&id)),
             false => drop(self.effects.pending.insert(id, pending)),
         }
         if let Some(time) = local.in_effect_after {
             self.effects.histogram.record(time);
         }
-        let Some(owner) = self.effects.owner_mut(id) else {
+        let Some(route) = self.effects.route_mut(id) else {
             return;
         };
-        let has_changes = owner.version != version || owner.local != local.effect;
-        owner.version = version;
-        owner.local = local.effect;
-        let changed = has_changes.then(|| owner.key.clone());
-        if owner.reported != reported {
-            owner.reported.clone_from(&reported);
-            found.changes.push((owner.key.clone(), reported));
+        let has_changes = route.version != version || route.local != local.effect;
+        route.version = version;
+        route.local = local.effect;
+        let changed = has_changes.then(|| route.key.clone());
+        if route.reported != reported {
+            route.reported.clone_from(&reported);
+            found.changes.push((route.key.clone(), reported));
         }
         self.effects.changed.extend(changed);
     }
 
     /// Hash of the parts of a route. It does not depend on the process.
-    fn version_of(&self, owner: &Owner) -> u64 {
-        let parts = owner.slots.iter();
+    fn version_of(&self, route: &TrackedRoute) -> u64 {
+        let parts = route.slots.iter();
         let hashes = parts.filter_map(|id| Some(self.slots[*id].fingerprint()?.hash()));
         hashes.fold(0, u64::wrapping_add)
     }
@@ -211,35 +213,35 @@ impl Store {
     /// Determines the effect of a route on the proxies of this controller.
     fn examine_local(
         &self,
-        owner: &Owner,
-        pending: &mut Pending,
+        route: &TrackedRoute,
+        pending: &mut PendingExamination,
         examination: &mut Examination<'_>,
         found: &mut EffectChanges,
     ) -> LocalEffect {
         let now = examination.now;
-        let unit = match owner.key.kind.is_mesh_route() {
+        let resource_type = match route.key.kind.is_mesh_route() {
             true => ResourceType::Rule,
             false => ResourceType::Attachment,
         };
-        let units = owner
+        let resources = route
             .slots
             .iter()
-            .filter(|slot| self.slots[**slot].kind == unit);
+            .filter(|slot| self.slots[**slot].kind == resource_type);
         // The list of lagging proxies is updated only at intervals.
         let next_list = pending.listed.map(|listed| listed + UPDATE_INTERVAL);
         let wants_list = now >= pending.since + GRACE && next_list.is_none_or(|next| now >= next)
             || examination.has_rejections();
-        let states: Vec<(SlotId, PartState)> = units
+        let states: Vec<(SlotId, ResourceState)> = resources
             .map(|slot| {
                 (
                     *slot,
-                    self.part_state(*slot, owner, pending, wants_list, examination),
+                    self.resource_state(*slot, route, pending, wants_list, examination),
                 )
             })
             .collect();
         let is_known = |effect: &Effect| matches!(effect, Effect::Partial(_));
         let keeps_list = !wants_list
-            && owner.local.as_deref().is_some_and(|local| match local {
+            && route.local.as_deref().is_some_and(|local| match local {
                 RouteEffect::Uniform(effect) => is_known(effect),
                 RouteEffect::PerFrontend(all) => all.values().any(is_known),
             })
@@ -249,14 +251,14 @@ impl Store {
                 found.wake_at(next);
             }
             return LocalEffect {
-                effect: owner.local.clone(),
+                effect: route.local.clone(),
                 is_final: false,
                 in_effect_after: None,
             };
         }
         let effects: Vec<(SlotId, Effect)> = states
             .iter()
-            .map(|(slot, state)| (*slot, self.effect_of(state, owner, pending, now)))
+            .map(|(slot, state)| (*slot, self.effect_of(state, route, pending, now)))
             .collect();
         let mut is_final = true;
         for (_, effect) in &effects {
@@ -284,13 +286,13 @@ impl Store {
             pending.changed = None;
         }
         LocalEffect {
-            effect: (!effects.is_empty()).then(|| self.joined(&owner.key, &effects)),
+            effect: (!effects.is_empty()).then(|| self.joined(&route.key, &effects)),
             is_final,
             in_effect_after,
         }
     }
 
-    fn reconnect_deadline(&self, pending: &Pending) -> Instant {
+    fn reconnect_deadline(&self, pending: &PendingExamination) -> Instant {
         let started = self.effects.started.map(|started| started + START_GRACE);
         let disconnected = pending
             .disconnected
@@ -301,9 +303,9 @@ impl Store {
     /// Returns the effect to report.
     fn effect_of(
         &self,
-        state: &PartState,
-        owner: &Owner,
-        pending: &Pending,
+        state: &ResourceState,
+        route: &TrackedRoute,
+        pending: &PendingExamination,
         now: Instant,
     ) -> Effect {
         // A rejection is reported together with the lagging proxies, so that a change causes only one status.
@@ -317,7 +319,7 @@ impl Store {
             return Effect::InEffect;
         }
         // A proxy is expected if no effect was reported before, or if proxies were reported as reconnecting.
-        let is_expected = owner.local.as_deref().is_none_or(|local| match local {
+        let is_expected = route.local.as_deref().is_none_or(|local| match local {
             RouteEffect::Uniform(effect) => *effect == Effect::Reconnecting,
             RouteEffect::PerFrontend(all) => all.values().any(|e| *e == Effect::Reconnecting),
         });
@@ -346,15 +348,15 @@ impl Store {
     }
 
     /// Determines the effect of a part on the proxies that receive it. With `wants_list`, lists those that lag.
-    fn part_state(
+    fn resource_state(
         &self,
         part: SlotId,
-        owner: &Owner,
-        pending: &Pending,
+        route: &TrackedRoute,
+        pending: &PendingExamination,
         wants_list: bool,
         examination: &mut Examination<'_>,
-    ) -> PartState {
-        let mut state = PartState::default();
+    ) -> ResourceState {
+        let mut state = ResourceState::default();
         let sets = self.slots[part].sets.iter();
         let logs = sets.map(|set| LogId::Set(*set)).chain([LogId::Everything]);
         let related = self.related(part, examination.has_rejections());
@@ -367,9 +369,9 @@ impl Store {
             if examination.has_rejections() {
                 list_rejections(&mut state.outdated, log, &related, examination);
             }
-            let (entries, _) = self.log(log);
+            let (entries, _) = self.log_and_digest(log);
             let newest = entries.changed;
-            if followers.lowest() >= Some(owner.changed.min(newest)) {
+            if followers.lowest() >= Some(route.changed.min(newest)) {
                 continue;
             }
             // The route may have changed for other proxies only.
@@ -377,7 +379,7 @@ impl Store {
                 .iter()
                 .filter(|id| is_part_of_route(self.slots[**id].kind));
             let needed = own.map(|id| self.position_in(log, *id)).max().unwrap_or(0);
-            let needed = needed.max(owner.removed.min(newest));
+            let needed = needed.max(route.removed.min(newest));
             if followers.lowest() >= Some(needed) {
                 continue;
             }
@@ -390,15 +392,15 @@ impl Store {
         state
     }
 
-    /// Returns the resources on which the effect of a part depends: for an attachment, the route and its rules. With `deep`, also the frontend, the backends,
+    /// Returns the resources on which the effect of a part depends: for an attachment, the route and its rules. With `include_references`, also the frontend, the backends,
     /// and everything that these reference.
-    fn related(&self, part: SlotId, deep: bool) -> BTreeSet<SlotId> {
+    fn related(&self, part: SlotId, include_references: bool) -> BTreeSet<SlotId> {
         let mut found = BTreeSet::from([part]);
-        let mut open = vec![part];
-        if deep {
-            open.extend(self.slots[part].parent);
+        let mut stack = vec![part];
+        if include_references {
+            stack.extend(self.slots[part].parent);
         }
-        while let Some(id) = open.pop() {
+        while let Some(id) = stack.pop() {
             let slot = &self.slots[id];
             let references = slot.references.iter().copied();
             let rules = slot
@@ -406,9 +408,9 @@ impl Store {
                 .iter()
                 .filter(|_| slot.kind == ResourceType::Route);
             for other in references.chain(rules) {
-                let wanted = deep || is_part_of_route(self.slots[other].kind);
+                let wanted = include_references || is_part_of_route(self.slots[other].kind);
                 if wanted && found.insert(other) {
-                    open.push(other);
+                    stack.push(other);
                 }
             }
             found.insert(id);
@@ -432,10 +434,10 @@ impl Store {
         examination: &mut Examination<'_>,
     ) {
         let connected = examination.proxies.connected();
-        let followers = examination.by_log.entry(log).or_insert_with(|| {
+        let followers = examination.followers_by_log.entry(log).or_insert_with(|| {
             let followers = self.proxies.iter();
             let followers =
-                followers.filter(|(_, progress)| progress.log == log && progress.counts);
+                followers.filter(|(_, progress)| progress.log == log && progress.is_serving);
             let mut all: Vec<Follower> = followers
                 .filter_map(|(id, progress)| {
                     Some(Follower {
@@ -475,7 +477,9 @@ fn list_rejections(
     let named = resources
         .iter()
         .filter_map(|id| examination.rejections.get(id));
-    let all = named.flatten().chain(&examination.unnamed);
+    let all = named
+        .flatten()
+        .chain(&examination.rejections_without_resource);
     for rejection in all.filter(|rejection| rejection.log == log) {
         if outdated.rejections.len() == MAX_NAMED {
             outdated.has_more_rejections = true;

@@ -24,7 +24,7 @@ pub struct RemoteEffect {
 
 /// Effects on the proxies of another controller.
 #[derive(Debug, Default)]
-struct Remote {
+struct ControllerEffects {
     /// It encodes resources as this process does, so that versions are comparable.
     is_comparable: bool,
     has_proxies: bool,
@@ -35,7 +35,7 @@ struct Remote {
 
 /// Effects on the proxies of all other controllers.
 #[derive(Debug, Default)]
-pub(super) struct RemoteEffects(BTreeMap<Arc<str>, Remote>);
+pub(super) struct RemoteEffects(BTreeMap<Arc<str>, ControllerEffects>);
 
 /// The own state of a route.
 pub(super) struct LocalState<'o> {
@@ -52,7 +52,7 @@ impl RemoteEffects {
         let Some(own) = local.effect else {
             return (None, true);
         };
-        let (mut merged, mut agrees) = (own.clone(), true);
+        let (mut merged, mut same_version) = (own.clone(), true);
         for (controller, remote) in &self.0 {
             let theirs = remote.routes.get(local.key);
             let same =
@@ -65,7 +65,7 @@ impl RemoteEffects {
                 Some(_) => {}
                 None if !remote.has_proxies || !remote.is_comparable => {}
                 None => {
-                    agrees = false;
+                    same_version = false;
                     let effect = match local.overdue.filter(|_| remote.is_current) {
                         Some(since) => lagging(controller, since),
                         None => Effect::Pending,
@@ -74,7 +74,7 @@ impl RemoteEffects {
                 }
             }
         }
-        (Some(merged), agrees)
+        (Some(merged), same_version)
     }
 }
 
@@ -133,12 +133,12 @@ impl Store {
     /// Starts the reports of a controller. Whatever was known of it is void.
     pub fn start_remote(&mut self, controller: &Arc<str>, is_comparable: bool, now: Instant) {
         let remote = self.effects.remote.0.entry(controller.clone()).or_default();
-        *remote = Remote {
+        *remote = ControllerEffects {
             is_comparable,
             has_proxies: remote.has_proxies,
-            ..Remote::default()
+            ..ControllerEffects::default()
         };
-        self.mark_remote(now);
+        self.schedule_all(now);
     }
 
     /// Records whether any proxy is connected to a controller.
@@ -146,7 +146,7 @@ impl Store {
         let remote = self.effects.remote.0.get_mut(controller);
         if remote.is_some_and(|r| std::mem::replace(&mut r.has_proxies, has_proxies) != has_proxies)
         {
-            self.mark_remote(now);
+            self.schedule_all(now);
         }
     }
 
@@ -154,7 +154,7 @@ impl Store {
     pub fn record_remote_current(&mut self, controller: &str, is_current: bool, now: Instant) {
         let remote = self.effects.remote.0.get_mut(controller);
         if remote.is_some_and(|r| std::mem::replace(&mut r.is_current, is_current) != is_current) {
-            self.mark_remote(now);
+            self.schedule_all(now);
         }
     }
 
@@ -191,11 +191,11 @@ impl Store {
                 }
             }
         }
-        self.mark_remote(now);
+        self.schedule_all(now);
     }
 
     /// Has all routes examined.
-    fn mark_remote(&mut self, now: Instant) {
+    fn schedule_all(&mut self, now: Instant) {
         let ids: Vec<_> = self.effects.ids.values().copied().collect();
         for id in ids {
             self.effects.schedule(id, now);
@@ -215,10 +215,10 @@ impl Store {
 
     /// Effect of a route on the proxies of this controller. `None` if it has no resources.
     pub fn local_effect(&self, key: &ObjectKey) -> Option<RemoteEffect> {
-        let owner = self.effects.owner(*self.effects.ids.get(key)?)?;
+        let route = self.effects.route(*self.effects.ids.get(key)?)?;
         Some(RemoteEffect {
-            version: owner.version,
-            effect: owner.local.clone(),
+            version: route.version,
+            effect: route.local.clone(),
         })
     }
 

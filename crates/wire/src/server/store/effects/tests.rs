@@ -61,7 +61,7 @@ impl Plane {
         };
         Encoded {
             kind: ResourceType::of_name(&name).expect("a type"),
-            owners: Vec::new(),
+            routes: Vec::new(),
             update: Some(Update {
                 fingerprint: Fingerprint::new(&name, &payload.version_text()),
                 payload,
@@ -103,13 +103,13 @@ impl Plane {
             }
         }
         for change in &mut changes {
-            change.owners = vec![id.route.clone()];
+            change.routes = vec![id.route.clone()];
         }
         if self.store.slots.find(&backend).is_none() {
             changes.push(self.encoded(backend, vec![], None));
         }
         self.store.apply(changes, Instant::now());
-        self.examine(Scan::Changed);
+        self.examine(RoutesToExamine::Changed);
     }
 
     /// Connects a proxy that has a configuration, or none.
@@ -160,11 +160,11 @@ impl Plane {
     }
 
     /// Examines all routes. Returns the time of the next examination.
-    fn examine(&mut self, scan: Scan) -> Option<Instant> {
+    fn examine(&mut self, routes: RoutesToExamine) -> Option<Instant> {
         let mut found = EffectChanges::default();
         let mut cursor = None;
         let context = (&self.proxies, Instant::now(), 1_000);
-        self.store.examine(scan, &mut cursor, context, &mut found);
+        self.store.examine(routes, &mut cursor, context, &mut found);
         assert_eq!(cursor, None);
         for (key, effect) in found.changes {
             self.reports += 1;
@@ -189,7 +189,7 @@ impl Plane {
     }
 
     fn effect(&mut self, route: &str) -> Effect {
-        self.examine(Scan::All);
+        self.examine(RoutesToExamine::AllPending);
         self.reported[route].clone()
     }
 
@@ -229,7 +229,7 @@ fn one_of_each() -> (Plane, ProxyId) {
 async fn a_change_is_pending_until_all_proxies_have_acknowledged_it() {
     let (mut plane, one) = one_of_each();
     let other = plane.join("edge-2", &["gateway/infra/edge"]);
-    plane.examine(Scan::All);
+    plane.examine(RoutesToExamine::AllPending);
     let before = plane.reports;
     plane.route("shop", &["edge"]);
     assert_eq!(plane.effect("shop"), Effect::Pending);
@@ -255,7 +255,7 @@ async fn a_proxy_that_does_not_acknowledge_a_change_in_time_is_named() {
     let fast = plane.join("edge-2", &["*"]);
     plane.route("shop", &["edge"]);
     plane.acknowledge(fast);
-    let wake = plane.examine(Scan::All);
+    let wake = plane.examine(RoutesToExamine::AllPending);
     assert_eq!(
         wake,
         Some(Instant::now() + GRACE),
@@ -279,13 +279,13 @@ async fn proxies_that_connect_or_disconnect_change_nothing_while_one_is_left() {
     let proxies: Vec<ProxyId> = (0..10)
         .map(|n| plane.join(&format!("p{n}"), &["*"]))
         .collect();
-    plane.examine(Scan::All);
+    plane.examine(RoutesToExamine::AllPending);
     plane.leave(first);
-    plane.examine(Scan::All);
+    plane.examine(RoutesToExamine::AllPending);
     for proxy in &proxies[1..] {
         plane.leave(*proxy);
     }
-    plane.examine(Scan::All);
+    plane.examine(RoutesToExamine::AllPending);
     assert_eq!(plane.reports, before);
     assert_eq!(plane.store.pending_routes(), 0);
 }
@@ -312,7 +312,7 @@ async fn a_short_disconnection_is_not_reported_as_one() {
     let proxy = plane.join("edge-1", &["*"]);
     assert_eq!(plane.effect("shop"), Effect::InEffect);
     plane.leave(proxy);
-    plane.examine(Scan::All);
+    plane.examine(RoutesToExamine::AllPending);
     wait(RECONNECT_GRACE).await;
     assert_eq!(plane.effect("shop"), Effect::NoProxy);
 }
@@ -336,7 +336,7 @@ async fn a_proxy_counts_only_for_routes_in_its_subscription() {
     assert_eq!(plane.effect("shop@edge"), Effect::InEffect);
     // Changes for other proxies only are not waited for.
     plane.acknowledge(internal);
-    plane.examine(Scan::All);
+    plane.examine(RoutesToExamine::AllPending);
     plane.route("other", &["internal"]);
     plane.route("third", &["edge"]);
     plane.acknowledge(edge);
@@ -361,7 +361,7 @@ async fn a_removed_rule_is_waited_for() {
     let removal = Encoded {
         name: rule("shop").into(),
         kind: ResourceType::Rule,
-        owners: vec![route("shop").route],
+        routes: vec![route("shop").route],
         update: None,
     };
     plane.store.apply(vec![removal], Instant::now());
@@ -424,7 +424,7 @@ async fn the_proxies_that_lag_are_listed_up_to_a_bound_and_updated_at_intervals(
     let others: Vec<ProxyId> = (2..9)
         .map(|n| plane.join(&format!("edge-{n}"), &["*"]))
         .collect();
-    plane.examine(Scan::All);
+    plane.examine(RoutesToExamine::AllPending);
     plane.route("shop", &["edge"]);
     wait(GRACE).await;
     assert!(plane.lagging("shop").ends_with(" and others"));
@@ -432,7 +432,7 @@ async fn the_proxies_that_lag_are_listed_up_to_a_bound_and_updated_at_intervals(
     plane.acknowledge(first);
     for proxy in &others[..6] {
         plane.acknowledge(*proxy);
-        plane.examine(Scan::All);
+        plane.examine(RoutesToExamine::AllPending);
     }
     assert_eq!(
         plane.reports, before,
@@ -464,11 +464,11 @@ async fn a_route_without_resources_has_no_effect() {
     let removals = names.map(|(name, kind)| Encoded {
         name: name.into(),
         kind,
-        owners: Vec::new(),
+        routes: Vec::new(),
         update: None,
     });
     plane.store.apply(removals.into(), Instant::now());
-    plane.examine(Scan::Changed);
+    plane.examine(RoutesToExamine::Changed);
     assert!(plane.reported.is_empty());
     assert!(plane.store.effects.ids.is_empty());
 }
@@ -480,7 +480,7 @@ async fn a_policy_is_in_effect_where_its_rules_are() {
     let policy = ObjectKey::new(Kind::MeshHTTPRoute, "mesh:default", "canary");
     let resource = ResourceId::Route(route("shop")).name();
     let mut change = plane.encoded(rule("shop"), vec![], Some(resource));
-    change.owners = vec![policy];
+    change.routes = vec![policy];
     plane.store.apply(vec![change], Instant::now());
     assert_eq!(plane.effect("canary"), Effect::Pending);
     plane.acknowledge(proxy);
@@ -500,7 +500,7 @@ async fn memory_does_not_grow_with_routes_times_proxies() {
         plane.connect(&format!("proxy-{number}"), &["*"], true);
     }
     wait(GRACE).await;
-    plane.examine(Scan::All);
+    plane.examine(RoutesToExamine::AllPending);
     let effects = &plane.store.effects;
     assert_eq!(effects.pending.len(), 100);
     assert_eq!(effects.followers.len(), 1);
@@ -532,7 +532,7 @@ async fn very_many_effects_are_taken_a_part_at_a_time() {
     };
     let mut taken = BTreeMap::new();
     loop {
-        let found = server.take_effects(Scan::All, 1_000);
+        let found = server.take_effects(RoutesToExamine::AllPending, 1_000);
         let count = found.changes.len();
         assert!(count < ROUTES, "{count} at once");
         taken.extend(found.changes);
