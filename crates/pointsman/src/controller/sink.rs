@@ -6,7 +6,7 @@ use std::time::Instant;
 use pointsman_binding::{Change, Delta, EndpointPolicy, OwnServers};
 use pointsman_control::{Sink, clock};
 use pointsman_routing::Tables;
-use pointsman_wire::server::{Encoded, RoutesToExamine, Server, encode_all};
+use pointsman_wire::server::{EncodedChange, RoutesToExamine, Server, encode_all};
 
 /// Pause after an examination of all routes, as a multiple of its duration.
 const EXAMINATION_PAUSE_FACTOR: u32 = 4;
@@ -15,7 +15,7 @@ const EXAMINATION_PAUSE_FACTOR: u32 = 4;
 pub struct XdsSink {
     server: Arc<Server>,
     /// Changes that were staged and are not committed yet.
-    staged: Vec<Encoded>,
+    staged: Vec<EncodedChange>,
     /// Policy for endpoints, without the servers of proxies.
     endpoints: Arc<EndpointPolicy>,
     /// Servers of the proxies themselves.

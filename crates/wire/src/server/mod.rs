@@ -1,6 +1,6 @@
 //! The server of delta xDS: one set of resources, many proxies.
 //!
-//! - `encoded` encodes each changed resource once, whatever the number of proxies.
+//! - `encoded_change` encodes each changed resource once, whatever the number of proxies.
 //! - `store` holds the encoded resources and the log of changes, in which each resource has only its latest position. For each proxy it keeps a position in
 //!   that log. Its submodule `effects` determines which routes are in effect on all proxies, and which proxies lag. `slots` holds the resources and their references.
 //! - `subscription_set` computes and maintains the set of resources that some proxies subscribe to; proxies with equal subscriptions share it.
@@ -14,7 +14,7 @@ mod aggregate;
 mod authorization;
 mod codec;
 mod controllers;
-mod encoded;
+mod encoded_change;
 mod listen;
 mod peer;
 mod proxies;
@@ -28,7 +28,7 @@ mod subscription_set;
 pub use authorization::{Authorization, AuthorizationError};
 pub use controllers::ControllerStatus;
 pub use controllers::follow::{FollowOptions, Leader, follow};
-pub use encoded::{Encoded, encode_all};
+pub use encoded_change::{EncodedChange, encode_all};
 pub use listen::{accept, bind};
 pub use peer::{
     Authorize, AuthorizeController, ControllerDecision, Decision, Grant, Peer, Proof, ProxyName,

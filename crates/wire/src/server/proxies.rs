@@ -13,7 +13,7 @@ const CHANGES: usize = 4096;
 
 /// A connected proxy.
 #[derive(Debug)]
-pub struct Connected {
+pub struct ConnectedProxy {
     pub name: String,
     pub software: String,
     pub address: SocketAddr,
@@ -29,7 +29,7 @@ pub struct Connected {
 /// All connected proxies, and the times of recent changes.
 #[derive(Debug, Default)]
 pub struct Proxies {
-    connected: HashMap<ProxyId, Connected>,
+    connected: HashMap<ProxyId, ConnectedProxy>,
     /// Number of connections and disconnections.
     events: u64,
     /// Positions of recent changes and their times.
@@ -53,7 +53,7 @@ impl Proxies {
     }
 
     /// Connected proxies.
-    pub fn connected(&self) -> &HashMap<ProxyId, Connected> {
+    pub fn connected(&self) -> &HashMap<ProxyId, ConnectedProxy> {
         &self.connected
     }
 
@@ -63,13 +63,13 @@ impl Proxies {
     }
 
     /// Adds a proxy.
-    pub fn insert(&mut self, id: ProxyId, proxy: Connected) {
+    pub fn insert(&mut self, id: ProxyId, proxy: ConnectedProxy) {
         self.connected.insert(id, proxy);
         self.events += 1;
     }
 
     /// A proxy.
-    pub fn get_mut(&mut self, id: ProxyId) -> Option<&mut Connected> {
+    pub fn get_mut(&mut self, id: ProxyId) -> Option<&mut ConnectedProxy> {
         self.connected.get_mut(&id)
     }
 

@@ -73,7 +73,7 @@ impl Subscription {
     }
 
     /// Returns whether a selector matches the resource itself.
-    pub fn selects(&self, root: &Root) -> bool {
+    pub fn selects(&self, root: &SubscriptionRoot) -> bool {
         match self {
             Subscription::Everything => true,
             Subscription::Selected(all) => all.iter().any(|selector| selector.matches(root)),
@@ -89,23 +89,25 @@ impl fmt::Display for Subscription {
 
 /// A resource that a selector may match.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Root {
+pub enum SubscriptionRoot {
     /// A Gateway.
     Gateway(Name),
     /// A Kuma Dataplane, or its Pod.
     Dataplane(ObjectKey),
 }
 
-impl Root {
+impl SubscriptionRoot {
     /// Returns the Gateway or Dataplane that a resource represents.
-    pub fn of(resource: &Resource) -> Option<Root> {
+    pub fn of(resource: &Resource) -> Option<SubscriptionRoot> {
         match resource {
             Resource::Gateway(request) => Some(match &request.proxy {
-                Some(proxy) => Root::Dataplane(proxy.clone()),
-                None => Root::Gateway(request.gateway.clone()),
+                Some(proxy) => SubscriptionRoot::Dataplane(proxy.clone()),
+                None => SubscriptionRoot::Gateway(request.gateway.clone()),
             }),
             Resource::Frontend(frontend) => match &frontend.id {
-                FrontendId::Outbound(outbound) => Some(Root::Dataplane(outbound.dataplane.clone())),
+                FrontendId::Outbound(outbound) => {
+                    Some(SubscriptionRoot::Dataplane(outbound.dataplane.clone()))
+                }
                 _ => None,
             },
             _ => None,
@@ -118,7 +120,7 @@ impl Root {
 pub struct Selector {
     kind: SelectorKind,
     /// Namespace of a Gateway, mesh of a Dataplane.
-    space: NamePattern,
+    namespace_or_mesh: NamePattern,
     name: NamePattern,
 }
 
@@ -148,23 +150,29 @@ impl Selector {
         }
     }
 
-    fn new(kind: SelectorKind, space: NamePattern, name: &str) -> Result<Self, String> {
-        let is_empty = name.is_empty() || space.as_deref() == Some("");
+    fn new(kind: SelectorKind, namespace_or_mesh: NamePattern, name: &str) -> Result<Self, String> {
+        let is_empty = name.is_empty() || namespace_or_mesh.as_deref() == Some("");
         if is_empty || name.contains('/') {
             return Err(format!("`{name}`: a name is expected"));
         }
         let name = pattern(name);
-        Ok(Selector { kind, space, name })
+        Ok(Selector {
+            kind,
+            namespace_or_mesh,
+            name,
+        })
     }
 
-    fn matches(&self, root: &Root) -> bool {
+    fn matches(&self, root: &SubscriptionRoot) -> bool {
         let (kind, name) = match root {
-            Root::Gateway(name) => (SelectorKind::Gateway, name),
-            Root::Dataplane(key) => (SelectorKind::Dataplane, &key.name),
+            SubscriptionRoot::Gateway(name) => (SelectorKind::Gateway, name),
+            SubscriptionRoot::Dataplane(key) => (SelectorKind::Dataplane, &key.name),
         };
-        let space = name.namespace.mesh().unwrap_or(&name.namespace);
+        let namespace_or_mesh = name.namespace.mesh().unwrap_or(&name.namespace);
         let fits = |pattern: &NamePattern, text: &str| pattern.as_deref().is_none_or(|p| p == text);
-        self.kind == kind && fits(&self.space, space) && fits(&self.name, &name.name)
+        self.kind == kind
+            && fits(&self.namespace_or_mesh, namespace_or_mesh)
+            && fits(&self.name, &name.name)
     }
 
     /// Returns the intersection of two selectors.
@@ -176,7 +184,7 @@ impl Selector {
         let kind = (self.kind == other.kind).then_some(self.kind)?;
         Some(Selector {
             kind,
-            space: both(&self.space, &other.space)?,
+            namespace_or_mesh: both(&self.namespace_or_mesh, &other.namespace_or_mesh)?,
             name: both(&self.name, &other.name)?,
         })
     }
@@ -207,9 +215,14 @@ impl fmt::Display for Selector {
             SelectorKind::Gateway => "gateway",
             SelectorKind::Dataplane => "dataplane",
         };
-        match (self.kind, &self.space) {
+        match (self.kind, &self.namespace_or_mesh) {
             (SelectorKind::Dataplane, None) => write!(f, "{kind}/{}", text(&self.name)),
-            _ => write!(f, "{kind}/{}/{}", text(&self.space), text(&self.name)),
+            _ => write!(
+                f,
+                "{kind}/{}/{}",
+                text(&self.namespace_or_mesh),
+                text(&self.name)
+            ),
         }
     }
 }
@@ -226,9 +239,10 @@ mod tests {
 
     #[test]
     fn selectors_match_their_gateways_and_dataplanes_only() {
-        let gateway = Root::Gateway(Name::new("infra", "edge"));
-        let dataplane =
-            |space: &str| Root::Dataplane(ObjectKey::new(Kind::Dataplane, space, "web"));
+        let gateway = SubscriptionRoot::Gateway(Name::new("infra", "edge"));
+        let dataplane = |namespace_or_mesh: &str| {
+            SubscriptionRoot::Dataplane(ObjectKey::new(Kind::Dataplane, namespace_or_mesh, "web"))
+        };
         let (universal, kubernetes) = (dataplane("mesh:default"), dataplane("default"));
         for (name, wanted) in [
             ("gateway/infra/edge", [true, false, false]),

@@ -18,10 +18,10 @@ use tonic::{Response, Status, Streaming};
 use super::aggregate::ReportAggregator;
 use super::codec::StreamCodec;
 use super::controllers::{Controllers, RemoteProxy, reports, stream};
-use super::encoded::Encoded;
+use super::encoded_change::EncodedChange;
 use super::peer::{Authorize, AuthorizeController, Grant, Peer, Proof, Refusal, Token};
-use super::proxies::{Connected, Proxies};
-use super::selector::{Root, Subscription};
+use super::proxies::{ConnectedProxy, Proxies};
+use super::selector::{Subscription, SubscriptionRoot};
 use super::session::{self, EncodedResponse};
 use super::store::{EffectChanges, EffectHistogram, ProxyId, RoutesToExamine, Store};
 use crate::own_servers;
@@ -110,7 +110,7 @@ impl Server {
     }
 
     /// Applies changed resources and sends them to the proxies that subscribe to them.
-    pub fn apply(&self, changes: Vec<Encoded>) {
+    pub fn apply(&self, changes: Vec<EncodedChange>) {
         let now = Instant::now();
         let mut state = self.state();
         if state.store.apply(changes, now) {
@@ -420,8 +420,8 @@ fn is_allowed(allowed: &Subscription, change: &Change) -> bool {
                 kind: pointsman_resources::Kind::Dataplane,
                 name: name.clone(),
             };
-            allowed.selects(&Root::Gateway(name.clone()))
-                || allowed.selects(&Root::Dataplane(dataplane))
+            allowed.selects(&SubscriptionRoot::Gateway(name.clone()))
+                || allowed.selects(&SubscriptionRoot::Dataplane(dataplane))
         }
         (_, Change::Need(..) | Change::RefusedResolution(..)) => true,
         _ => false,
@@ -464,7 +464,13 @@ pub struct ProxyStatus {
 }
 
 impl ProxyStatus {
-    fn new(name: &str, state: &ServerState, id: ProxyId, proxy: &Connected, now: Instant) -> Self {
+    fn new(
+        name: &str,
+        state: &ServerState,
+        id: ProxyId,
+        proxy: &ConnectedProxy,
+        now: Instant,
+    ) -> Self {
         let ServerState { store, proxies, .. } = state;
         let progress = store.progress(id).unwrap_or_default();
         let is_current = progress.acknowledged >= Some(progress.target);

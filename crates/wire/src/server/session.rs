@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use super::peer::{Peer, Proof, Recheck, Refusal};
-use super::proxies::Connected;
+use super::proxies::ConnectedProxy;
 use super::selector::Subscription;
 use super::service::{Server, ServerState};
 use super::store::{Batch, ProxyId, Resume};
@@ -245,7 +245,7 @@ impl<'s> Session<'s> {
             let mut state = server.state();
             let now = Instant::now();
             let (id, resume) = state.store.connect(&subscription, &digest, position, now);
-            let proxy = Connected {
+            let proxy = ConnectedProxy {
                 name: grant.name.resolve(node.id),
                 software: software(node.user_agent_version_type),
                 address,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use super::encoded::Payload;
-use super::selector::Root;
+use super::encoded_change::Payload;
+use super::selector::SubscriptionRoot;
 use super::store::RouteIndex;
 use super::subscription_set::SetId;
 use crate::digest::Fingerprint;
@@ -18,16 +18,16 @@ pub(super) type SlotId = u32;
 
 /// A resource, or the name of a missing resource that others reference.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct ResourceSlot {
     pub name: Arc<str>,
     pub kind: ResourceType,
-    pub content: Option<Content>,
+    pub content: Option<SlotContent>,
     /// Position in the log of everything; 0 if it has none.
     pub position: u64,
     /// Resources that this one references.
     pub references: Box<[SlotId]>,
     /// Resources that name this one as their parent.
-    pub children: Children,
+    pub children: ChildSet,
     pub parent: Option<SlotId>,
     /// Subscription sets that it is in.
     pub sets: Vec<SetId>,
@@ -38,13 +38,13 @@ pub(super) struct Slot {
 }
 
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct SlotContent {
     pub payload: Payload,
     pub fingerprint: Fingerprint,
-    pub root: Option<Box<Root>>,
+    pub root: Option<Box<SubscriptionRoot>>,
 }
 
-impl Slot {
+impl ResourceSlot {
     /// Fingerprint of the resource, if it exists.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.content.as_ref().map(|content| content.fingerprint)
@@ -54,27 +54,27 @@ impl Slot {
 /// A set of slots. Most have at most one: a route has many rules rarely, and only frontends have many attachments.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::box_collection, reason = "it makes each slot smaller")]
-pub(super) enum Children {
+pub(super) enum ChildSet {
     #[default]
     None,
     One(SlotId),
     Many(Box<BTreeSet<SlotId>>),
 }
 
-impl Children {
+impl ChildSet {
     pub fn insert(&mut self, id: SlotId) {
         match self {
-            Children::None => *self = Children::One(id),
-            Children::One(only) if *only == id => {}
-            Children::One(only) => *self = Children::Many(Box::new([*only, id].into())),
-            Children::Many(many) => drop(many.insert(id)),
+            ChildSet::None => *self = ChildSet::One(id),
+            ChildSet::One(only) if *only == id => {}
+            ChildSet::One(only) => *self = ChildSet::Many(Box::new([*only, id].into())),
+            ChildSet::Many(many) => drop(many.insert(id)),
         }
     }
 
     pub fn remove(&mut self, id: SlotId) {
         match self {
-            Children::One(only) if *only == id => *self = Children::None,
-            Children::Many(many) => drop(many.remove(&id)),
+            ChildSet::One(only) if *only == id => *self = ChildSet::None,
+            ChildSet::Many(many) => drop(many.remove(&id)),
             _ => {}
         }
     }
@@ -82,9 +82,9 @@ impl Children {
     /// Iterates over the members in order.
     pub fn iter(&self) -> impl Iterator<Item = SlotId> {
         let (one, many) = match self {
-            Children::None => (None, None),
-            Children::One(only) => (Some(*only), None),
-            Children::Many(many) => (None, Some(many)),
+            ChildSet::None => (None, None),
+            ChildSet::One(only) => (Some(*only), None),
+            ChildSet::Many(many) => (None, Some(many)),
         };
         one.into_iter()
             .chain(many.into_iter().flat_map(|many| many.iter().copied()))
@@ -94,7 +94,7 @@ impl Children {
 /// All slots.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    slots: Vec<Slot>,
+    slots: Vec<ResourceSlot>,
     free: Vec<SlotId>,
     /// Slots by name.
     names: HashTable<SlotId>,
@@ -102,15 +102,15 @@ pub(super) struct Slots {
 }
 
 impl std::ops::Index<SlotId> for Slots {
-    type Output = Slot;
+    type Output = ResourceSlot;
 
-    fn index(&self, id: SlotId) -> &Slot {
+    fn index(&self, id: SlotId) -> &ResourceSlot {
         &self.slots[id as usize]
     }
 }
 
 impl std::ops::IndexMut<SlotId> for Slots {
-    fn index_mut(&mut self, id: SlotId) -> &mut Slot {
+    fn index_mut(&mut self, id: SlotId) -> &mut ResourceSlot {
         &mut self.slots[id as usize]
     }
 }
@@ -130,13 +130,13 @@ impl Slots {
     }
 
     fn create(&mut self, name: &Arc<str>, kind: ResourceType) -> SlotId {
-        let slot = Slot {
+        let slot = ResourceSlot {
             name: name.clone(),
             kind,
             content: None,
             position: 0,
             references: Box::default(),
-            children: Children::None,
+            children: ChildSet::None,
             parent: None,
             sets: Vec::new(),
             routes: Box::default(),
@@ -188,7 +188,7 @@ impl Slots {
     }
 
     /// Resources that exist.
-    pub fn contents(&self) -> impl Iterator<Item = (SlotId, &Content)> {
+    pub fn contents(&self) -> impl Iterator<Item = (SlotId, &SlotContent)> {
         let slots = self.slots.iter().zip(0..);
         slots.filter_map(|(slot, id)| Some((id, slot.content.as_ref()?)))
     }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn children_are_a_set_in_order() {
-        let mut children = Children::default();
+        let mut children = ChildSet::default();
         for id in [7, 7, 3, 9, 3] {
             children.insert(id);
         }
@@ -239,6 +239,10 @@ mod tests {
 
     #[test]
     fn a_slot_is_small() {
-        assert!(size_of::<Slot>() <= 160, "{}", size_of::<Slot>());
+        assert!(
+            size_of::<ResourceSlot>() <= 160,
+            "{}",
+            size_of::<ResourceSlot>()
+        );
     }
 }

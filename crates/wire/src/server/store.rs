@@ -13,9 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::encoded::{Encoded, Update};
+use super::encoded_change::{EncodedChange, EncodedUpdate};
 use super::selector::Subscription;
-use super::slots::{Content, SlotId, Slots};
+use super::slots::{SlotContent, SlotId, Slots};
 use super::subscription_set::{SetId, SubscriptionLog, SubscriptionSet};
 use crate::digest::{Digest, Fingerprint};
 use crate::resource::ResourceType;
@@ -135,7 +135,7 @@ pub struct Store {
 
 impl Store {
     /// Applies changed resources. They are sent together. Returns whether anything has changed.
-    pub fn apply(&mut self, changes: Vec<Encoded>, now: Instant) -> bool {
+    pub fn apply(&mut self, changes: Vec<EncodedChange>, now: Instant) -> bool {
         let before = self.position;
         for mut change in changes {
             match change.update.take() {
@@ -147,7 +147,7 @@ impl Store {
         self.position != before
     }
 
-    fn update(&mut self, change: &Encoded, update: Update, now: Instant) {
+    fn update(&mut self, change: &EncodedChange, update: EncodedUpdate, now: Instant) {
         let id = self.slots.acquire(&change.name, change.kind);
         let old = self.slots[id].fingerprint();
         if old == Some(update.fingerprint) {
@@ -155,7 +155,7 @@ impl Store {
         }
         let references = self.acquire_all(&update.references);
         let old_references = std::mem::replace(&mut self.slots[id].references, references.clone());
-        self.slots[id].content = Some(Content {
+        self.slots[id].content = Some(SlotContent {
             payload: update.payload,
             fingerprint: update.fingerprint,
             root: update.root,
@@ -253,7 +253,7 @@ impl Store {
         }
     }
 
-    fn remove(&mut self, change: &Encoded, now: Instant) {
+    fn remove(&mut self, change: &EncodedChange, now: Instant) {
         let Some(id) = self.slots.find(&change.name) else {
             return;
         };

@@ -12,10 +12,10 @@ use super::*;
 use crate::digest::Fingerprint;
 use crate::id::ResourceId;
 use crate::resource::ResourceType;
-use crate::server::encoded::{Encoded, Payload, Update};
+use crate::server::encoded_change::{EncodedChange, EncodedUpdate, Payload};
 use crate::server::peer::{Proof, authorize_by_certificate};
-use crate::server::proxies::Connected;
-use crate::server::selector::{Root, Subscription};
+use crate::server::proxies::ConnectedProxy;
+use crate::server::selector::{Subscription, SubscriptionRoot};
 use crate::server::service::Server;
 use crate::server::store::{ProxyId, RoutesToExamine};
 
@@ -29,15 +29,20 @@ fn frontend(gateway: &str) -> FrontendId {
     }
 }
 
-fn encoded(name: String, version: u32, references: Vec<String>, parent: Option<String>) -> Encoded {
+fn encoded(
+    name: String,
+    version: u32,
+    references: Vec<String>,
+    parent: Option<String>,
+) -> EncodedChange {
     let payload = Payload {
         version: version.into(),
         value: Box::default(),
     };
-    Encoded {
+    EncodedChange {
         kind: ResourceType::of_name(&name).expect("a type"),
         routes: Vec::new(),
-        update: Some(Update {
+        update: Some(EncodedUpdate {
             fingerprint: Fingerprint::new(&name, &payload.version_text()),
             payload,
             references: references.into_iter().map(Into::into).collect(),
@@ -49,7 +54,7 @@ fn encoded(name: String, version: u32, references: Vec<String>, parent: Option<S
 }
 
 /// Resources of a version of a route that is attached to all Gateways.
-fn route(name: &str, version: u32) -> Vec<Encoded> {
+fn route(name: &str, version: u32) -> Vec<EncodedChange> {
     let id = RouteId {
         route: ObjectKey::new(Kind::HTTPRoute, "infra", name),
         binding: RouteBinding::Gateway,
@@ -74,11 +79,13 @@ fn route(name: &str, version: u32) -> Vec<Encoded> {
     all
 }
 
-fn gateway(name: &str) -> [Encoded; 2] {
+fn gateway(name: &str) -> [EncodedChange; 2] {
     let gateway = format!("gateway/infra/{name}");
     let mut request = encoded(gateway.clone(), 0, vec![], None);
     if let Some(update) = &mut request.update {
-        update.root = Some(Box::new(Root::Gateway(Name::new("infra", name))));
+        update.root = Some(Box::new(SubscriptionRoot::Gateway(Name::new(
+            "infra", name,
+        ))));
     }
     let listener = ResourceId::Frontend(frontend(name)).name();
     [request, encoded(listener, 0, vec![], Some(gateway))]
@@ -142,7 +149,7 @@ impl Controller {
             let (id, _) = state
                 .store
                 .connect(&subscription, &HashMap::new(), None, now);
-            let connected = Connected {
+            let connected = ConnectedProxy {
                 name: name.clone(),
                 software: String::new(),
                 address: (Ipv4Addr::LOCALHOST, 1).into(),

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::server::encoded::Payload;
-use crate::server::selector::Root;
+use crate::server::encoded_change::Payload;
+use crate::server::selector::SubscriptionRoot;
 use crate::xds::discovery::Resource;
 
 /// A resource of the model: its content is a number.
@@ -17,14 +17,14 @@ struct Node {
     content: u32,
     references: Vec<String>,
     parent: Option<String>,
-    root: Option<Root>,
+    root: Option<SubscriptionRoot>,
 }
 
 fn now() -> Instant {
     Instant::now()
 }
 
-fn apply(store: &mut Store, changes: &[Encoded]) {
+fn apply(store: &mut Store, changes: &[EncodedChange]) {
     store.apply(changes.to_vec(), now());
 }
 
@@ -52,9 +52,9 @@ fn payload(content: u32) -> Payload {
     }
 }
 
-fn encoded(name: &str, node: Option<&Node>) -> Encoded {
+fn encoded(name: &str, node: Option<&Node>) -> EncodedChange {
     let kind = ResourceType::of_name(name).expect("a type");
-    let update = node.map(|node| Update {
+    let update = node.map(|node| EncodedUpdate {
         fingerprint: Fingerprint::new(name, &payload(node.content).version_text()),
         payload: payload(node.content),
         references: node
@@ -65,7 +65,7 @@ fn encoded(name: &str, node: Option<&Node>) -> Encoded {
         parent: node.parent.as_deref().map(Into::into),
         root: node.root.clone().map(Box::new),
     });
-    Encoded {
+    EncodedChange {
         name: name.into(),
         kind,
         routes: Vec::new(),
@@ -266,7 +266,7 @@ fn node(layer: usize, number: usize, content: u32, references: &[(usize, usize)]
     }
     // Rules are children of routes, so no resource references rules, and routes reference no resources.
     references.retain(|reference| !reference.starts_with("rule") && layer != 4);
-    let root = (layer == 7).then(|| Root::Gateway(Name::new("ns", number.to_string())));
+    let root = (layer == 7).then(|| SubscriptionRoot::Gateway(Name::new("ns", number.to_string())));
     // Content includes references: different references mean different content.
     let all = references.concat();
     let content = all.bytes().fold(content, |hash, byte| {
@@ -298,7 +298,7 @@ proptest! {
                 }
                 Step::Remove { layer, number } => drop(staged.insert(name(layer, number), None)),
                 Step::Commit => {
-                    let mut changes: Vec<Encoded> = Vec::new();
+                    let mut changes: Vec<EncodedChange> = Vec::new();
                     for (name, node) in std::mem::take(&mut staged) {
                         changes.push(encoded(&name, node.as_ref()));
                         match node {
@@ -343,7 +343,7 @@ proptest! {
             }
         }
         let mut rebuilt = Store::default();
-        let all: Vec<Encoded> = model.iter().map(|(name, node)| encoded(name, Some(node))).collect();
+        let all: Vec<EncodedChange> = model.iter().map(|(name, node)| encoded(name, Some(node))).collect();
         apply(&mut rebuilt, &all);
         for proxy in &proxies {
             let mut proxy = proxy.clone();
@@ -363,7 +363,7 @@ proptest! {
 }
 
 /// A Gateway with this number of routes, each with its own rule and backend.
-fn topology(routes: usize) -> Vec<Encoded> {
+fn topology(routes: usize) -> Vec<EncodedChange> {
     let mut all = Vec::new();
     let mut put = |name: String, references: Vec<String>, parent: Option<String>, root| {
         let node = Node {
@@ -397,12 +397,12 @@ fn topology(routes: usize) -> Vec<Encoded> {
         gateway,
         vec![],
         None,
-        Some(Root::Gateway(Name::new("ns", "0"))),
+        Some(SubscriptionRoot::Gateway(Name::new("ns", "0"))),
     );
     all
 }
 
-fn changed_rule(route: usize, content: u32) -> Encoded {
+fn changed_rule(route: usize, content: u32) -> EncodedChange {
     let node = Node {
         content,
         references: vec![name(2, route)],

@@ -12,9 +12,9 @@ use crate::digest::Fingerprint;
 use crate::id::ResourceId;
 use crate::resource::ResourceType;
 use crate::server::authorize_by_certificate;
-use crate::server::encoded::{Encoded, Payload, Update};
-use crate::server::proxies::{Connected, Proxies};
-use crate::server::selector::{Root, Subscription};
+use crate::server::encoded_change::{EncodedChange, EncodedUpdate, Payload};
+use crate::server::proxies::{ConnectedProxy, Proxies};
+use crate::server::selector::{Subscription, SubscriptionRoot};
 use crate::server::service::{Server, ServerState};
 
 /// A control plane with Gateways and routes, without streams.
@@ -53,16 +53,16 @@ impl Plane {
         name: String,
         references: Vec<String>,
         parent: Option<String>,
-    ) -> Encoded {
+    ) -> EncodedChange {
         self.content += 1;
         let payload = Payload {
             version: self.content.into(),
             value: Box::default(),
         };
-        Encoded {
+        EncodedChange {
             kind: ResourceType::of_name(&name).expect("a type"),
             routes: Vec::new(),
-            update: Some(Update {
+            update: Some(EncodedUpdate {
                 fingerprint: Fingerprint::new(&name, &payload.version_text()),
                 payload,
                 references: references.into_iter().map(Into::into).collect(),
@@ -77,7 +77,9 @@ impl Plane {
         let gateway = format!("gateway/infra/{name}");
         let mut request = self.encoded(gateway.clone(), vec![], None);
         if let Some(update) = &mut request.update {
-            update.root = Some(Box::new(Root::Gateway(Name::new("infra", name))));
+            update.root = Some(Box::new(SubscriptionRoot::Gateway(Name::new(
+                "infra", name,
+            ))));
         }
         let listener = ResourceId::Frontend(frontend(name)).name();
         let listener = self.encoded(listener, vec![], Some(gateway));
@@ -123,7 +125,7 @@ impl Plane {
         let (id, _) = self
             .store
             .connect(&subscription, &digest, None, Instant::now());
-        let proxy = Connected {
+        let proxy = ConnectedProxy {
             name: name.to_owned(),
             software: String::new(),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
@@ -358,7 +360,7 @@ async fn a_route_is_not_lagging_where_only_other_routes_are() {
 #[tokio::test(start_paused = true)]
 async fn a_removed_rule_is_waited_for() {
     let (mut plane, proxy) = one_of_each();
-    let removal = Encoded {
+    let removal = EncodedChange {
         name: rule("shop").into(),
         kind: ResourceType::Rule,
         routes: vec![route("shop").route],
@@ -461,7 +463,7 @@ async fn a_route_without_resources_has_no_effect() {
         (rule("shop"), ResourceType::Rule),
         (ResourceId::Route(id).name(), ResourceType::Route),
     ];
-    let removals = names.map(|(name, kind)| Encoded {
+    let removals = names.map(|(name, kind)| EncodedChange {
         name: name.into(),
         kind,
         routes: Vec::new(),

@@ -8,33 +8,33 @@ use pointsman_binding::Delta;
 use pointsman_resources::ObjectKey;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-use super::selector::Root;
+use super::selector::SubscriptionRoot;
 use crate::digest::Fingerprint;
 use crate::id::ResourceId;
 use crate::resource::{Resource, ResourceType, changes};
 
 /// A changed resource.
 #[derive(Clone, Debug)]
-pub struct Encoded {
+pub struct EncodedChange {
     /// Name in xDS.
     pub(super) name: Arc<str>,
     pub(super) kind: ResourceType,
     /// Objects whose rules it contains: a route of the Gateway API, or Kuma policies. Empty for the removal of a Kuma rule.
     pub(super) routes: Vec<ObjectKey>,
     /// `None` for a removal.
-    pub(super) update: Option<Update>,
+    pub(super) update: Option<EncodedUpdate>,
 }
 
 /// A new version of a resource.
 #[derive(Clone, Debug)]
-pub(super) struct Update {
+pub(super) struct EncodedUpdate {
     pub(super) payload: Payload,
     pub(super) fingerprint: Fingerprint,
     /// Names of the resources that this one references.
     pub(super) references: Vec<Arc<str>>,
     /// Name of the resource whose subscribers also receive this one.
     pub(super) parent: Option<Arc<str>>,
-    pub(super) root: Option<Box<Root>>,
+    pub(super) root: Option<Box<SubscriptionRoot>>,
 }
 
 /// The content of a resource. Its name and type are not repeated, and make up almost half of the message that is sent.
@@ -94,9 +94,9 @@ fn put_header(message: &mut Vec<u8>, field: u32, length: usize) {
 
 /// Encodes the changes of a delta in the order in which they are sent: updates after the resources that they reference, then removals before the resources that
 /// they reference.
-pub fn encode_all(delta: &Delta) -> Vec<Encoded> {
+pub fn encode_all(delta: &Delta) -> Vec<EncodedChange> {
     let changes = changes(delta);
-    let mut all: Vec<Encoded> = changes
+    let mut all: Vec<EncodedChange> = changes
         .map(|(id, resource)| encode(&id, resource.as_ref()))
         .collect();
     // A stable sort would need memory for half of them.
@@ -107,7 +107,7 @@ pub fn encode_all(delta: &Delta) -> Vec<Encoded> {
     all
 }
 
-fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
+fn encode(id: &ResourceId, resource: Option<&Resource>) -> EncodedChange {
     let name = id.name();
     let route = match id {
         ResourceId::Route(id) => Some(&id.route),
@@ -128,15 +128,15 @@ fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
     let update = resource.map(|resource| {
         let payload = Payload::new(resource.encode());
         let references = resource.references();
-        Update {
+        EncodedUpdate {
             fingerprint: Fingerprint::new(&name, &payload.version_text()),
             payload,
             references: references.iter().map(|id| id.name().into()).collect(),
             parent: id.parent().map(|parent| parent.name().into()),
-            root: Root::of(resource).map(Box::new),
+            root: SubscriptionRoot::of(resource).map(Box::new),
         }
     });
-    Encoded {
+    EncodedChange {
         name: name.into(),
         kind: id.resource_type(),
         routes,
