@@ -11,7 +11,8 @@ use pointsman_binding::{Change, Delta, Observation, OwnServers};
 use pointsman_resources::{Age, Name};
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, ReportQueue, TokenFile};
 use pointsman_wire::server::{
-    self, AuthorizeController, FollowOptions, Leader, Peer, Proof, Refusal, Server, Subscription,
+    self, AuthorizeController, CredentialValidity, FollowOptions, Leader, Peer, Refusal, Server,
+    Subscription,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -19,7 +20,7 @@ use tokio::task::JoinHandle;
 /// Accepts controllers with the token `controller`.
 fn authorize() -> AuthorizeController {
     let decide = |peer: &Peer| match peer.token.as_ref().map(|token| token.secret()) {
-        Some("controller") => Ok(Proof::default()),
+        Some("controller") => Ok(CredentialValidity::default()),
         other => Err(Refusal::Forbidden(format!("not a controller: {other:?}"))),
     };
     Arc::new(move |peer| Box::pin(std::future::ready(decide(&peer))))

@@ -12,7 +12,8 @@ use pointsman_resources::{Age, Name};
 use pointsman_test_support::certificates::Authority;
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, StateReader, TokenFile};
 use pointsman_wire::server::{
-    self, Authorize, Grant, Peer, Proof, ProxyName, Recheck, Refusal, Server, Subscription,
+    self, Authorize, CredentialValidity, Grant, Peer, PermissionCheck, ProxyName, Refusal, Server,
+    Subscription,
 };
 use pointsman_wire::tls::{ClientTls, IssuedCertificate, ServerTls};
 use tokio::sync::{mpsc, watch};
@@ -43,10 +44,10 @@ fn authorize() -> Authorize {
         let subscription = Subscription::parse(&names).expect("a subscription");
         Ok(Grant {
             subscription: subscription.clone(),
-            recheck: Recheck::new(move || Ok(subscription.clone())),
+            permission_check: PermissionCheck::new(move || Ok(subscription.clone())),
             identities: vec![gateway.to_owned()],
-            name: ProxyName::Within(gateway.to_owned()),
-            proof: Proof {
+            name: ProxyName::Qualified(gateway.to_owned()),
+            validity: CredentialValidity {
                 expires: lifetime.map(|millis| Instant::now() + Duration::from_millis(millis)),
                 verify: None,
             },

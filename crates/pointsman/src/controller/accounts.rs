@@ -10,8 +10,8 @@ use pointsman_kube::gateways::object_name;
 use pointsman_kube::identity::tokens::{Account, Reviewer, TokenError};
 use pointsman_resources::{Name, Resource};
 use pointsman_wire::server::{
-    Authorize, AuthorizeController, Grant, Peer, Proof, ProxyName, Recheck, Refusal, Selector,
-    Subscription, Token, Verify,
+    Authorize, AuthorizeController, CredentialValidity, Grant, Peer, PermissionCheck, ProxyName,
+    Refusal, Selector, Subscription, Token, Verify,
 };
 use tokio::time::Instant;
 
@@ -68,7 +68,7 @@ async fn decide_controller(
     peer: &Peer,
     reviewer: &Arc<Reviewer>,
     own: Option<&Path>,
-) -> Result<Proof, Refusal> {
+) -> Result<CredentialValidity, Refusal> {
     let unavailable = |why: String| Refusal::Unavailable(why);
     let own = own.ok_or_else(|| unavailable("this controller has no token".to_owned()))?;
     let text = std::fs::read_to_string(own);
@@ -85,7 +85,7 @@ async fn decide_controller(
         let why = format!("ServiceAccount {namespace}/{name} is not that of the controller");
         return Err(Refusal::Forbidden(why));
     }
-    Ok(Proof {
+    Ok(CredentialValidity {
         expires: Some(Instant::from_std(account.expires)),
         verify: Some(verify_again(reviewer, token)),
     })
@@ -104,13 +104,13 @@ fn grant(account: Account, verify: Verify, gateways: Arc<Gateways>) -> Result<Gr
         identities: vec![format!("system:serviceaccount:{namespace}:{name}")],
         name: match pod {
             Some(pod) => ProxyName::Proven(format!("{namespace}/{pod}")),
-            None => ProxyName::Within(format!("{namespace}/{name}")),
+            None => ProxyName::Qualified(format!("{namespace}/{name}")),
         },
-        proof: Proof {
+        validity: CredentialValidity {
             expires: Some(Instant::from_std(expires)),
             verify: Some(verify),
         },
-        recheck: Recheck::new(move || gateways.permitted(&key)),
+        permission_check: PermissionCheck::new(move || gateways.permitted(&key)),
     })
 }
 
@@ -237,7 +237,7 @@ mod tests {
         let own = own.expect("its Gateway exists");
         assert_eq!(own.subscription.names(), ["gateway/shop/edge"]);
         assert_eq!(own.name, ProxyName::Proven("shop/edge-1".to_owned()));
-        assert!(own.proof.expires.is_some());
+        assert!(own.validity.expires.is_some());
         for (namespace, name) in [
             ("shop", "default"),
             ("shop", "foreign-elsewhere"),
@@ -274,16 +274,16 @@ mod tests {
             gateways,
         );
         let other = other.expect("its Gateway exists");
-        assert_eq!(own.recheck.permitted(), Ok(own.subscription));
+        assert_eq!(own.permission_check.permitted(), Ok(own.subscription));
         let deleted = ObjectKey::new(Kind::Gateway, "shop", "edge");
         reconciler.apply_changes(SourceUpdate {
             objects: [(deleted, None)].into_iter().collect(),
             ..SourceUpdate::default()
         });
         assert!(matches!(
-            own.recheck.permitted(),
+            own.permission_check.permitted(),
             Err(Refusal::Forbidden(_))
         ));
-        assert_eq!(other.recheck.permitted(), Ok(other.subscription));
+        assert_eq!(other.permission_check.permitted(), Ok(other.subscription));
     }
 }

@@ -31,8 +31,9 @@ pub use controllers::follow::{FollowOptions, Leader, follow};
 pub use encoded_change::{EncodedChange, encode_all};
 pub use listen::{accept, bind};
 pub use peer::{
-    Authorize, AuthorizeController, ControllerDecision, Decision, Grant, Peer, Proof, ProxyName,
-    Recheck, Refusal, Token, Verification, Verify, authorize_by_certificate,
+    AuthorizationFuture, Authorize, AuthorizeController, ControllerAuthorizationFuture,
+    CredentialValidity, Grant, Peer, PermissionCheck, ProxyName, Refusal, Token, Verification,
+    Verify, authorize_by_certificate,
 };
 pub use selector::{Selector, Subscription};
 pub use service::{ProxyStatus, Server};

@@ -33,7 +33,7 @@ pub struct Token(Arc<str>);
 
 impl Token {
     /// Reads the token of a request.
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
         let (scheme, token) = value.split_once(' ')?;
         let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty();
@@ -62,14 +62,14 @@ pub struct Grant {
     /// Name under which its state and its reports are kept.
     pub name: ProxyName,
     /// Validity of its credential.
-    pub proof: Proof,
+    pub validity: CredentialValidity,
     /// Evaluates the permission again while the stream is open.
-    pub recheck: Recheck,
+    pub permission_check: PermissionCheck,
 }
 
 /// Validity of a credential. Streams end with it.
 #[derive(Clone, Default)]
-pub struct Proof {
+pub struct CredentialValidity {
     /// Time at which the credential expires. The peer has to present another one then.
     pub expires: Option<Instant>,
     /// Verifies the credential again while the stream is open; it may have been revoked.
@@ -85,7 +85,7 @@ pub type Verification = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>
 /// Longest time between two verifications. The shortest is three quarters of it, so that those of many streams spread.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(60);
 
-impl Proof {
+impl CredentialValidity {
     /// Waits until the credential has expired or was revoked. While it can't be verified, it stays valid.
     pub(super) async fn ended(&self) -> Status {
         let expired = async {
@@ -122,9 +122,9 @@ fn jittered(time: Duration) -> Duration {
     time * 3 / 4 + time * random as u32 / 4096
 }
 
-impl fmt::Debug for Proof {
+impl fmt::Debug for CredentialValidity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proof")
+        f.debug_struct("CredentialValidity")
             .field("expires", &self.expires)
             .finish_non_exhaustive()
     }
@@ -132,14 +132,14 @@ impl fmt::Debug for Proof {
 
 /// Evaluates the permission of a proven identity again. It is called every few seconds for each stream and therefore must not make requests to other servers.
 #[derive(Clone)]
-pub struct Recheck(Arc<dyn Fn() -> Result<Subscription, Refusal> + Send + Sync>);
+pub struct PermissionCheck(Arc<dyn Fn() -> Result<Subscription, Refusal> + Send + Sync>);
 
-impl Recheck {
+impl PermissionCheck {
     /// Creates a check that returns the subscription that is permitted at the time of the call.
     pub fn new(
         permitted: impl Fn() -> Result<Subscription, Refusal> + Send + Sync + 'static,
     ) -> Self {
-        Recheck(Arc::new(permitted))
+        PermissionCheck(Arc::new(permitted))
     }
 
     /// Returns the currently permitted subscription.
@@ -148,9 +148,9 @@ impl Recheck {
     }
 }
 
-impl fmt::Debug for Recheck {
+impl fmt::Debug for PermissionCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Recheck(..)")
+        f.write_str("PermissionCheck(..)")
     }
 }
 
@@ -162,7 +162,7 @@ pub enum ProxyName {
     /// The name that its credential contains.
     Proven(String),
     /// The name that the proxy gives itself, qualified by the account that its credential contains.
-    Within(String),
+    Qualified(String),
 }
 
 impl ProxyName {
@@ -171,7 +171,7 @@ impl ProxyName {
         match self {
             ProxyName::Claimed => claimed,
             ProxyName::Proven(name) => name.clone(),
-            ProxyName::Within(account) => format!("{account}:{claimed}"),
+            ProxyName::Qualified(account) => format!("{account}:{claimed}"),
         }
     }
 }
@@ -201,16 +201,17 @@ impl From<Refusal> for Status {
 }
 
 /// A pending decision about a proxy, which may require a request to another server.
-pub type Decision = Pin<Box<dyn Future<Output = Result<Grant, Refusal>> + Send>>;
+pub type AuthorizationFuture = Pin<Box<dyn Future<Output = Result<Grant, Refusal>> + Send>>;
 
 /// Decides whether a peer is another controller of the same cluster.
-pub type AuthorizeController = Arc<dyn Fn(Peer) -> ControllerDecision + Send + Sync>;
+pub type AuthorizeController = Arc<dyn Fn(Peer) -> ControllerAuthorizationFuture + Send + Sync>;
 
 /// A decision on a controller that may take a request to another server.
-pub type ControllerDecision = Pin<Box<dyn Future<Output = Result<Proof, Refusal>> + Send>>;
+pub type ControllerAuthorizationFuture =
+    Pin<Box<dyn Future<Output = Result<CredentialValidity, Refusal>> + Send>>;
 
 /// Decides what a proxy may subscribe to.
-pub type Authorize = Arc<dyn Fn(Peer) -> Decision + Send + Sync>;
+pub type Authorize = Arc<dyn Fn(Peer) -> AuthorizationFuture + Send + Sync>;
 
 /// Authorizes proxies by their certificates.
 pub fn authorize_by_certificate(
@@ -223,8 +224,8 @@ pub fn authorize_by_certificate(
             subscription: allowed(&peer),
             identities: peer.identities.as_deref().unwrap_or_default().to_vec(),
             name: ProxyName::Claimed,
-            proof: Proof::default(),
-            recheck: Recheck::new(move || Ok(allowed(&peer))),
+            validity: CredentialValidity::default(),
+            permission_check: PermissionCheck::new(move || Ok(allowed(&peer))),
         };
         Box::pin(std::future::ready(Ok(grant)))
     })
@@ -239,7 +240,7 @@ mod tests {
         let token = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, value.parse().expect("a value"));
-            Token::of(&headers)
+            Token::from_headers(&headers)
         };
         for good in ["Bearer abc", "bearer abc", "BEARER  abc "] {
             let token = token(good).unwrap_or_else(|| panic!("{good}"));
@@ -249,7 +250,7 @@ mod tests {
         for bad in ["abc", "Basic abc", "Bearer", "Bearer  "] {
             assert_eq!(token(bad), None, "{bad}");
         }
-        assert_eq!(Token::of(&HeaderMap::new()), None);
+        assert_eq!(Token::from_headers(&HeaderMap::new()), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -259,11 +260,11 @@ mod tests {
             let answer = current.borrow().clone();
             Box::pin(std::future::ready(answer))
         });
-        let proof = Proof {
+        let validity = CredentialValidity {
             expires: None,
             verify: Some(verify),
         };
-        let mut ended = std::pin::pin!(proof.ended());
+        let mut ended = std::pin::pin!(validity.ended());
         let minutes = |count: u32| VERIFY_INTERVAL * count;
         let waited = tokio::time::timeout(minutes(3), &mut ended).await;
         assert!(waited.is_err(), "it is valid");
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(resolve(ProxyName::Claimed), "edge-1");
         assert_eq!(resolve(ProxyName::Proven("shop/a".to_owned())), "shop/a");
         assert_eq!(
-            resolve(ProxyName::Within("shop/account".to_owned())),
+            resolve(ProxyName::Qualified("shop/account".to_owned())),
             "shop/account:edge-1"
         );
     }

@@ -19,7 +19,9 @@ use super::aggregate::ReportAggregator;
 use super::codec::StreamCodec;
 use super::controllers::{Controllers, RemoteProxy, reports, stream};
 use super::encoded_change::EncodedChange;
-use super::peer::{Authorize, AuthorizeController, Grant, Peer, Proof, Refusal, Token};
+use super::peer::{
+    Authorize, AuthorizeController, CredentialValidity, Grant, Peer, Refusal, Token,
+};
 use super::proxies::{ConnectedProxy, Proxies};
 use super::selector::{Subscription, SubscriptionRoot};
 use super::session::{self, EncodedResponse};
@@ -309,7 +311,7 @@ impl Server {
         request: Request<Incoming>,
         mut peer: Peer,
     ) -> http::Response<Body> {
-        peer.token = Token::of(request.headers());
+        peer.token = Token::from_headers(request.headers());
         match request.uri().path() {
             DELTA_PATH => {
                 let codec = StreamCodec::<EncodedResponse, DeltaDiscoveryRequest>::default();
@@ -342,15 +344,15 @@ impl Server {
     }
 
     /// Verifies that a peer is another controller.
-    async fn authorize_controller(&self, peer: Peer) -> Result<Proof, Refusal> {
+    async fn authorize_controller(&self, peer: Peer) -> Result<CredentialValidity, Refusal> {
         let address = peer.address;
         let Some(authorize) = &self.authorize_controller else {
             return Err(Refusal::Forbidden(
                 "this controller has no replicas".to_owned(),
             ));
         };
-        let proof = authorize(peer).await;
-        if let Err(refusal) = &proof {
+        let validity = authorize(peer).await;
+        if let Err(refusal) = &validity {
             match refusal {
                 Refusal::Unauthenticated(_) => self.count_rejected_credential(),
                 Refusal::Forbidden(_) => self.count_refusal(),
@@ -358,7 +360,7 @@ impl Server {
             }
             tracing::warn!("{address} is refused as a controller: {refusal}");
         }
-        proof
+        validity
     }
 
     async fn receive_reports(
@@ -382,11 +384,11 @@ impl Server {
         let own = own_servers::on_machine(&own, address.ip());
         let stream = self.reports().start(&proxy, own);
         let mut next = Some(first);
-        let mut proof_ended = pin!(grant.proof.ended());
+        let mut credential_ended = pin!(grant.validity.ended());
         let result = loop {
             if let Some(report) = next.take() {
                 let mut changes = crate::reports::decode_report(report);
-                match grant.recheck.permitted() {
+                match grant.permission_check.permitted() {
                     Ok(allowed) => changes.retain(|change| is_allowed(&allowed, change)),
                     // The stream of resources ends soon, and this stream with it.
                     Err(_) => changes.clear(),
@@ -401,7 +403,7 @@ impl Server {
                     Ok(None) => break Ok(()),
                     Err(status) => break Err(status),
                 },
-                status = &mut proof_ended => break Err(status),
+                status = &mut credential_ended => break Err(status),
             }
         };
         self.reports().end(&proxy, stream, Instant::now());
@@ -555,13 +557,13 @@ impl tonic::server::StreamingService<ControllerReport> for ControllerService {
     fn call(&mut self, reports: tonic::Request<Streaming<ControllerReport>>) -> Self::Future {
         let (server, peer) = (self.server.clone(), self.peer.clone());
         Box::pin(async move {
-            let proof = server.authorize_controller(peer).await?;
+            let validity = server.authorize_controller(peer).await?;
             let (responses, stream) = mpsc::channel(1);
             tokio::spawn(async move {
                 let reports = reports.into_inner();
                 let ended = tokio::select! {
                     result = stream::run(&server, true, reports, &responses, Ok) => result,
-                    status = proof.ended() => Err(status),
+                    status = validity.ended() => Err(status),
                 };
                 if let Err(status) = ended {
                     // The other controller may have gone.

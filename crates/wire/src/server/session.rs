@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Status, Streaming};
 
-use super::peer::{Peer, Proof, Recheck, Refusal};
+use super::peer::{CredentialValidity, Peer, PermissionCheck, Refusal};
 use super::proxies::ConnectedProxy;
 use super::selector::Subscription;
 use super::service::{Server, ServerState};
@@ -46,7 +46,7 @@ const MAX_LISTED: usize = 4_000_000;
 const MAX_REJECTED: usize = 100;
 
 /// Time between two checks of a proxy's permission.
-const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
+const PERMISSION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time for the requests with which a stream starts.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -77,18 +77,18 @@ struct Unacknowledged {
 }
 
 /// The permission under which a stream was started.
-struct Permission {
+struct StreamPermission {
     /// Subscription that the proxy has requested.
     wanted: Subscription,
     /// Part of it that was permitted.
     permitted: Subscription,
-    recheck: Recheck,
+    permission_check: PermissionCheck,
 }
 
-impl Permission {
+impl StreamPermission {
     /// Returns the status with which the stream ends if the permission has changed.
     fn check(&self) -> Result<(), Status> {
-        let permitted = match self.recheck.permitted() {
+        let permitted = match self.permission_check.permitted() {
             Ok(allowed) => self.wanted.restrict(&allowed),
             Err(Refusal::Unavailable(_)) => return Ok(()),
             Err(refusal) => return Err(refusal.into()),
@@ -107,7 +107,7 @@ impl Permission {
     /// Waits until the permission has changed.
     async fn changed(self) -> Status {
         loop {
-            sleep(RECHECK_INTERVAL).await;
+            sleep(PERMISSION_CHECK_INTERVAL).await;
             if let Err(status) = self.check() {
                 return status;
             }
@@ -148,11 +148,12 @@ pub async fn run(
     mut requests: Streaming<DeltaDiscoveryRequest>,
     responses: &Responses,
 ) -> Result<(), Status> {
-    let late = |_| Status::deadline_exceeded("the first requests were not received in time");
+    let timed_out = |_| Status::deadline_exceeded("the first requests were not received in time");
     let start = Session::start(server, peer, &mut requests, responses);
-    let (mut session, permission, proof) = timeout(START_TIMEOUT, start).await.map_err(late)??;
+    let (mut session, permission, validity) =
+        timeout(START_TIMEOUT, start).await.map_err(timed_out)??;
     let mut permission_changed = pin!(permission.changed());
-    let mut proof_ended = pin!(proof.ended());
+    let mut credential_ended = pin!(validity.ended());
     let (mut changed, mut closing) = (server.changes(), server.closing());
     loop {
         session.send_changes().await?;
@@ -165,7 +166,7 @@ pub async fn run(
                 None => return Ok(()),
             },
             Ok(()) = changed.changed() => None,
-            status = &mut proof_ended => return Err(session.revoke(status)),
+            status = &mut credential_ended => return Err(session.revoke(status)),
             status = &mut permission_changed => Some(status),
             _ = closing.wait_for(|is_closed| *is_closed) => {
                 return Err(Status::unavailable("the control plane is shutting down"));
@@ -185,7 +186,7 @@ impl<'s> Session<'s> {
         peer: Peer,
         requests: &mut Streaming<DeltaDiscoveryRequest>,
         responses: &'s Responses,
-    ) -> Result<(Self, Permission, Proof), Status> {
+    ) -> Result<(Self, StreamPermission, CredentialValidity), Status> {
         let first = requests.message().await?;
         let first = first.ok_or_else(|| Status::invalid_argument("a request is missing"))?;
         if first.type_url != SNAPSHOT_URL {
@@ -230,10 +231,10 @@ impl<'s> Session<'s> {
             }
             return Err(Status::permission_denied(NOTHING_PERMITTED));
         }
-        let permission = Permission {
+        let permission = StreamPermission {
             wanted,
             permitted: subscription.clone(),
-            recheck: grant.recheck,
+            permission_check: grant.permission_check,
         };
         let mut digest = first.initial_resource_versions;
         let position = digest.remove(POSITION);
@@ -272,7 +273,7 @@ impl<'s> Session<'s> {
         if let Resume::Compare(buckets) = resume {
             session.compare(buckets, requests).await?;
         }
-        Ok((session, permission, grant.proof))
+        Ok((session, permission, grant.validity))
     }
 
     /// Logs that the stream ends because the proxy's permission has changed.
@@ -320,8 +321,9 @@ impl<'s> Session<'s> {
     /// Sends changes while the amount of unacknowledged bytes is below the limit.
     async fn send_changes(&mut self) -> Result<(), Status> {
         loop {
-            let open: usize = self.unacknowledged.iter().map(|sent| sent.bytes).sum();
-            if open >= WINDOW {
+            let unacknowledged_bytes: usize =
+                self.unacknowledged.iter().map(|sent| sent.bytes).sum();
+            if unacknowledged_bytes >= WINDOW {
                 return Ok(());
             }
             let batch = {

@@ -32,11 +32,11 @@ async fn the_stream_of_a_proxy_whose_token_is_revoked_ends_even_if_it_is_busy() 
             subscription: Subscription::Everything,
             identities: Vec::new(),
             name: ProxyName::Claimed,
-            proof: Proof {
+            validity: CredentialValidity {
                 expires: None,
                 verify: Some(verify.clone()),
             },
-            recheck: Recheck::new(|| Ok(Subscription::Everything)),
+            permission_check: PermissionCheck::new(|| Ok(Subscription::Everything)),
         };
         Box::pin(std::future::ready(Ok(grant)))
     });

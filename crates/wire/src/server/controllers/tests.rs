@@ -13,7 +13,7 @@ use crate::digest::Fingerprint;
 use crate::id::ResourceId;
 use crate::resource::ResourceType;
 use crate::server::encoded_change::{EncodedChange, EncodedUpdate, Payload};
-use crate::server::peer::{Proof, authorize_by_certificate};
+use crate::server::peer::{CredentialValidity, authorize_by_certificate};
 use crate::server::proxies::ConnectedProxy;
 use crate::server::selector::{Subscription, SubscriptionRoot};
 use crate::server::service::Server;
@@ -122,8 +122,8 @@ impl Controller {
     fn new(name: &str) -> Self {
         let authorize = authorize_by_certificate(|_| Subscription::Everything);
         let server = Server::new(name.to_owned(), authorize, || {});
-        let controllers = Arc::new(|_| -> crate::server::peer::ControllerDecision {
-            Box::pin(std::future::ready(Ok(Proof::default())))
+        let controllers = Arc::new(|_| -> crate::server::peer::ControllerAuthorizationFuture {
+            Box::pin(std::future::ready(Ok(CredentialValidity::default())))
         });
         let server = server.with_controllers(name.into(), controllers);
         for name in GATEWAYS {
