@@ -8,10 +8,10 @@ use crate::proto::{self, OwnServerKind};
 
 /// Encodes the servers that a peer may be able to reach. Loopback addresses are omitted for a peer on another machine.
 pub fn encode(servers: &OwnServers, peer: IpAddr) -> Vec<proto::OwnServer> {
-    let is_here = peer.to_canonical().is_loopback();
+    let on_peer_machine = peer.to_canonical().is_loopback();
     let reachable = servers.iter().filter(|(_, address)| {
         let ip = address.ip().to_canonical();
-        is_here || !(ip.is_loopback() || ip.is_unspecified())
+        on_peer_machine || !(ip.is_loopback() || ip.is_unspecified())
     });
     let encoded = reachable.map(|(server, address)| proto::OwnServer {
         address: address.to_string(),
@@ -45,17 +45,17 @@ pub fn decode(servers: &[proto::OwnServer]) -> OwnServers {
 /// others by claiming their addresses. Regardless of the result, a proxy never connects to its own servers.
 pub fn on_machine(servers: &OwnServers, peer: IpAddr) -> OwnServers {
     let peer = peer.to_canonical();
-    let mut own = OwnServers::default();
+    let mut on_machine = OwnServers::default();
     for (server, address) in servers.iter() {
         let ip = address.ip().to_canonical();
         if ip.is_loopback() || ip.is_unspecified() || ip == peer {
-            own.add(server, address);
+            on_machine.add(server, address);
         }
         if ip.is_unspecified() {
-            own.add(server, SocketAddr::new(peer, address.port()));
+            on_machine.add(server, SocketAddr::new(peer, address.port()));
         }
     }
-    own
+    on_machine
 }
 
 #[cfg(test)]

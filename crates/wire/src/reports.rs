@@ -87,13 +87,13 @@ impl From<&Observation> for proto::GatewayObservation {
             frontend: ResourceId::Frontend(id.clone()).name(),
             ..proto::ListenerReport::default()
         };
-        for (id, why) in unbound {
+        for (id, reason) in unbound {
             let listener = listeners.entry(id).or_insert_with(|| report(id));
-            listener.unbound = Some(why.clone());
+            listener.unbound = Some(reason.clone());
         }
-        for (id, why) in faulty {
+        for (id, reason) in faulty {
             let listener = listeners.entry(id).or_insert_with(|| report(id));
-            listener.faulty = Some(why.clone());
+            listener.faulty = Some(reason.clone());
         }
         for (id, sockets) in cross_mesh_addresses {
             let listener = listeners.entry(id).or_insert_with(|| report(id));
@@ -103,7 +103,7 @@ impl From<&Observation> for proto::GatewayObservation {
         proto::GatewayObservation {
             addresses: addresses.iter().map(ToString::to_string).collect(),
             unusable: unusable
-                .map(|(a, why)| (a.to_string(), why.clone()))
+                .map(|(a, reason)| (a.to_string(), reason.clone()))
                 .collect(),
             unassigned: unassigned.clone(),
             listeners: listeners.into_values().collect(),
@@ -126,11 +126,11 @@ impl TryFrom<proto::GatewayObservation> for Observation {
                 let (field, expected) = ("ListenerReport.frontend", "a frontend");
                 return Err(DecodeError::invalid(field, listener.frontend, expected));
             };
-            if let Some(why) = listener.unbound {
-                observation.unbound.insert(id.clone(), why);
+            if let Some(reason) = listener.unbound {
+                observation.unbound.insert(id.clone(), reason);
             }
-            if let Some(why) = listener.faulty {
-                observation.faulty.insert(id.clone(), why);
+            if let Some(reason) = listener.faulty {
+                observation.faulty.insert(id.clone(), reason);
             }
             if !listener.addresses.is_empty() {
                 let sockets = listener.addresses.iter();
@@ -148,9 +148,9 @@ impl TryFrom<proto::GatewayObservation> for Observation {
 fn decode_unusable(
     unusable: HashMap<String, String>,
 ) -> Result<BTreeMap<std::net::IpAddr, String>, DecodeError> {
-    let unusable = unusable.into_iter().map(|(address, why)| {
+    let unusable = unusable.into_iter().map(|(address, reason)| {
         let address = parse(&address, "GatewayObservation.unusable", "an IP address")?;
-        Ok((address, why))
+        Ok((address, reason))
     });
     unusable.collect()
 }

@@ -91,7 +91,7 @@ impl Controller {
             token: None,
             cache: None,
             subscription: Subscription::Everything,
-            own: OwnServers::default(),
+            own_servers: OwnServers::default(),
             control_plane_servers: watch::Sender::default(),
         };
         let reports: Arc<ReportQueue> = Arc::default();

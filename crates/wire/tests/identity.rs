@@ -115,7 +115,7 @@ impl Proxy {
             token: None,
             cache: None,
             subscription: Subscription::parse(&names).expect("a subscription"),
-            own: OwnServers::default(),
+            own_servers: OwnServers::default(),
             control_plane_servers: watch::Sender::default(),
         };
         let client = Client::new(options, Replica::default(), Arc::default(), sender);

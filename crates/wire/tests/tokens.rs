@@ -121,7 +121,7 @@ impl Proxy {
             token: token.map(|path| TokenFile::new(path.to_owned())),
             cache: None,
             subscription: Subscription::parse(&[subscribe.to_owned()]).expect("a subscription"),
-            own: OwnServers::default(),
+            own_servers: OwnServers::default(),
             control_plane_servers: watch::Sender::default(),
         };
         let client = Client::new(options, Replica::default(), Arc::default(), sender);
@@ -178,12 +178,12 @@ async fn a_proxy_gets_only_the_configuration_that_its_token_permits() {
     assert_eq!(status.identities, ["a"]);
     assert_eq!(status.name, "a:proxy", "the name is qualified by the token");
     let mut credentials = 0;
-    for (token, why) in [(None, "no token"), (Some(&*expired), "expired 5 s ago")] {
+    for (token, reason) in [(None, "no token"), (Some(&*expired), "expired 5 s ago")] {
         let proxy = Proxy::start(&control_plane, path, token, "gateway/infra/a");
         let state = proxy.state.clone();
         until("it is refused", || state.current().failures > 1).await;
         let error = proxy.state.current().error.unwrap_or_default();
-        assert!(error.contains(why), "{error}");
+        assert!(error.contains(reason), "{error}");
         assert!(server.rejected_credentials() > credentials);
         credentials = server.rejected_credentials();
         assert!(proxy.commits.is_empty(), "not even an empty configuration");

@@ -20,7 +20,7 @@ pub fn render(peer: &PeerState) -> String {
 
 fn of_server(server: &Server) -> String {
     // Those of other controllers are in the metrics of these.
-    let proxies = server.own_proxies();
+    let proxies = server.local_proxies();
     let count = |holds: &dyn Fn(&ProxyStatus) -> bool| {
         proxies.iter().filter(|proxy| holds(proxy)).count() as f64
     };

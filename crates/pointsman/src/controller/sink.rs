@@ -95,7 +95,7 @@ impl Sink for XdsSink {
 
     fn retry(&mut self) -> Vec<Change> {
         let mut reports = self.server.take_reports();
-        let own = self.server.proxies_own_servers();
+        let own = self.server.own_servers_of_proxies();
         if own != self.own {
             let mut endpoints = EndpointPolicy::clone(&self.endpoints);
             endpoints.refuse_own(&own);

@@ -71,7 +71,7 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
         token: arguments.token.clone().map(TokenFile::new),
         cache: arguments.cache(),
         subscription,
-        own,
+        own_servers: own,
         control_plane_servers,
     };
     let cached = cached(&options);

@@ -68,7 +68,7 @@ impl Cache {
             }
             Err(error) => return Err(CacheError::Io(path, error)),
         };
-        let malformed = |why| CacheError::Malformed(path.clone(), why);
+        let malformed = |reason| CacheError::Malformed(path.clone(), reason);
         let end = bytes.len().checked_sub(SHA256_OUTPUT_LEN);
         let (content, hash) = bytes.split_at(end.ok_or_else(|| malformed("it was cut"))?);
         if digest(&SHA256, content).as_ref() != hash {

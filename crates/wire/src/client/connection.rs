@@ -58,8 +58,8 @@ impl FromStr for ControlPlaneUrl {
             Err(_) => host != "localhost",
         };
         if is_remote && !has_tls {
-            let why = "http:// is allowed for loopback addresses only; use https://";
-            return Err(why.to_owned());
+            let reason = "http:// is allowed for loopback addresses only; use https://";
+            return Err(reason.to_owned());
         }
         Ok(ControlPlaneUrl {
             has_tls,
@@ -166,12 +166,15 @@ mod tests {
             "http://127.0.0.1:15010/path",
             "tcp://127.0.0.1:15010",
         ] {
-            let why = bad.parse::<ControlPlaneUrl>().expect_err(bad);
-            assert!(why.contains("expected https"), "{bad}: {why}");
+            let reason = bad.parse::<ControlPlaneUrl>().expect_err(bad);
+            assert!(reason.contains("expected https"), "{bad}: {reason}");
         }
         for remote in ["http://192.0.2.1:15010", "http://example.com:15010"] {
-            let why = remote.parse::<ControlPlaneUrl>().expect_err(remote);
-            assert!(why.contains("loopback addresses only"), "{remote}: {why}");
+            let reason = remote.parse::<ControlPlaneUrl>().expect_err(remote);
+            assert!(
+                reason.contains("loopback addresses only"),
+                "{remote}: {reason}"
+            );
         }
     }
 }

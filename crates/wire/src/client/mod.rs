@@ -57,7 +57,7 @@ pub struct ClientOptions {
     /// The configuration that the proxy subscribes to.
     pub subscription: Subscription,
     /// Servers of the proxy itself, which no route may reach.
-    pub own: OwnServers,
+    pub own_servers: OwnServers,
     /// Gets the servers of control planes, as they become known.
     pub control_plane_servers: watch::Sender<OwnServers>,
 }
@@ -195,9 +195,9 @@ impl Client {
         let token = self.options.token.as_ref().filter(|_| url.has_tls());
         let token = token.map(TokenFile::read).transpose()?;
         let addresses = connection::resolve(url).await?;
-        self.record_servers(|own| {
+        self.record_servers(|servers| {
             for address in &addresses {
-                own.add(OwnServer::ControlPlane, *address);
+                servers.add(OwnServer::ControlPlane, *address);
             }
         });
         let tls = self.options.tls.as_deref();
@@ -207,11 +207,13 @@ impl Client {
 
     /// Records servers of control planes. They are never removed: an address that a control plane no longer uses may belong to another server of it.
     fn record_servers(&self, add: impl FnOnce(&mut OwnServers)) {
-        self.options.control_plane_servers.send_if_modified(|own| {
-            let before = own.clone();
-            add(own);
-            *own != before
-        });
+        self.options
+            .control_plane_servers
+            .send_if_modified(|servers| {
+                let before = servers.clone();
+                add(servers);
+                *servers != before
+            });
     }
 
     /// Applies the received changes. Fails if this process is shutting down.

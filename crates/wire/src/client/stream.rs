@@ -79,7 +79,8 @@ impl Client {
         let (reports, commits) = (self.reports.clone(), self.commits.clone());
         let name = self.options.name.clone();
         // The control plane uses the address of the connection to determine which of them are on this machine.
-        let own_servers = own_servers::encode(&self.options.own, Ipv4Addr::LOCALHOST.into());
+        let own_servers =
+            own_servers::encode(&self.options.own_servers, Ipv4Addr::LOCALHOST.into());
         let origin = http::Uri::from_static("http://control-plane");
         let grpc = || {
             Grpc::with_origin(connection.clone(), origin.clone())
@@ -218,7 +219,7 @@ impl Client {
             }
             Some(State::Commit(commit)) => {
                 let servers = own_servers::decode(&commit.own_servers);
-                self.record_servers(|own| own.extend(&servers));
+                self.record_servers(|known| known.extend(&servers));
                 // Until the commit is in effect, there is no position to resume from.
                 self.position = None;
                 self.commit(commit.version).await?;

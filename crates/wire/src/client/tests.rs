@@ -86,7 +86,7 @@ impl Proxy {
             token: None,
             cache,
             subscription: Subscription::Everything,
-            own: admin_server(),
+            own_servers: admin_server(),
             control_plane_servers: servers,
         };
         let reports: Arc<ReportQueue> = Arc::default();
@@ -272,7 +272,7 @@ async fn reports_reach_the_control_plane_and_are_repeated_on_a_new_connection() 
     let seen = Mutex::default();
     let server = &control_plane.server;
     until("its admin server", || {
-        server.proxies_own_servers() == admin_server()
+        server.own_servers_of_proxies() == admin_server()
     })
     .await;
     let mut learned = OwnServers::default();

@@ -30,7 +30,7 @@ impl TokenFile {
     /// Reads the token.
     pub(crate) fn read(&self) -> Result<Credential, ControlPlaneConnectError> {
         let failed = |error| ControlPlaneConnectError::Token(self.0.clone(), error);
-        let invalid = |why: &str| failed(io::Error::new(io::ErrorKind::InvalidData, why));
+        let invalid = |reason: &str| failed(io::Error::new(io::ErrorKind::InvalidData, reason));
         let text = fs::read_to_string(&self.0).map_err(failed)?;
         let token = text.trim();
         if token.is_empty() {

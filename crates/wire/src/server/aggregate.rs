@@ -25,7 +25,7 @@ struct ProxyReports {
     needs: BTreeSet<BackendId>,
     refused: BTreeMap<Arc<str>, Vec<IpAddr>>,
     /// Servers of the proxy itself.
-    own: OwnServers,
+    own_servers: OwnServers,
     /// Number of the stream that delivered them.
     stream: u64,
     /// Time when the stream ended.
@@ -76,16 +76,16 @@ impl ChangedReports {
 
 impl ReportAggregator {
     /// Starts a stream of a proxy's reports. They replace those of an earlier stream.
-    pub fn start(&mut self, proxy: &str, own: OwnServers) -> u64 {
-        self.start_at(None, proxy, own)
+    pub fn start(&mut self, proxy: &str, own_servers: OwnServers) -> u64 {
+        self.start_at(None, proxy, own_servers)
     }
 
-    fn start_at(&mut self, received_by: ReceivedBy, proxy: &str, own: OwnServers) -> u64 {
+    fn start_at(&mut self, received_by: ReceivedBy, proxy: &str, own_servers: OwnServers) -> u64 {
         self.streams += 1;
         let stream = self.streams;
         let new = ProxyReports {
             stream,
-            own,
+            own_servers,
             ..ProxyReports::default()
         };
         let reports = self.proxies.entry(proxy.to_owned()).or_default();
@@ -147,7 +147,7 @@ impl ReportAggregator {
     /// Ends a stream.
     pub fn end(&mut self, proxy: &str, stream: u64, now: Instant) {
         let is_current = |reports: &ProxyReports| reports.stream == stream;
-        if self.own(proxy).is_some_and(is_current) {
+        if self.local_reports(proxy).is_some_and(is_current) {
             self.record_disconnect(&None, proxy, now);
         }
     }
@@ -168,12 +168,12 @@ impl ReportAggregator {
         &mut self,
         controller: &Arc<str>,
         proxy: &str,
-        own: OwnServers,
+        own_servers: OwnServers,
         (changes, is_disconnected): (Vec<Change>, bool),
         now: Instant,
     ) {
         let received_by = Some(controller.clone());
-        let stream = self.start_at(received_by.clone(), proxy, own);
+        let stream = self.start_at(received_by.clone(), proxy, own_servers);
         self.apply_at(&received_by, proxy, stream, changes);
         if is_disconnected {
             self.record_disconnect(&received_by, proxy, now);
@@ -211,7 +211,7 @@ impl ReportAggregator {
     }
 
     /// Reports of a proxy that this controller has received.
-    fn own(&self, proxy: &str) -> Option<&ProxyReports> {
+    fn local_reports(&self, proxy: &str) -> Option<&ProxyReports> {
         self.proxies.get(proxy)?.get(&None)
     }
 
@@ -241,7 +241,11 @@ impl ReportAggregator {
         let refused =
             refused.map(|(name, all)| Change::RefusedResolution(name.clone(), all.clone()));
         let changes = gateways.chain(needs).chain(refused).collect();
-        Some((changes, &reports.own, reports.disconnected.is_some()))
+        Some((
+            changes,
+            &reports.own_servers,
+            reports.disconnected.is_some(),
+        ))
     }
 
     /// The reports of each proxy that count.
@@ -252,11 +256,11 @@ impl ReportAggregator {
 
     /// Servers of the proxies themselves.
     pub fn own_servers(&self) -> OwnServers {
-        let mut own = OwnServers::default();
+        let mut own_servers = OwnServers::default();
         for (_, reports) in self.effective_reports() {
-            own.extend(&reports.own);
+            own_servers.extend(&reports.own_servers);
         }
-        own
+        own_servers
     }
 
     /// Returns whether there are reports of disconnected proxies that are still valid.
@@ -294,11 +298,11 @@ impl ReportAggregator {
         let mut problems = Vec::new();
         for (gateway, observation) in &reports.gateways {
             let unusable = observation.unusable.iter();
-            problems.extend(unusable.map(|(a, why)| format!("{gateway}: {a}: {why}")));
+            problems.extend(unusable.map(|(a, reason)| format!("{gateway}: {a}: {reason}")));
             let unassigned = observation.unassigned.iter();
-            problems.extend(unassigned.map(|why| format!("{gateway}: {why}")));
+            problems.extend(unassigned.map(|reason| format!("{gateway}: {reason}")));
             let listeners = observation.unbound.iter().chain(&observation.faulty);
-            problems.extend(listeners.map(|(id, why)| format!("{}: {why}", describe(id))));
+            problems.extend(listeners.map(|(id, reason)| format!("{}: {reason}", describe(id))));
         }
         problems
     }
@@ -318,10 +322,10 @@ impl ReportAggregator {
         for (proxy, received_by) in &expired {
             self.remove(proxy, received_by);
         }
-        let own = expired
+        let local = expired
             .into_iter()
             .filter(|(_, received_by)| received_by.is_none());
-        own.map(|(proxy, _)| proxy).collect()
+        local.map(|(proxy, _)| proxy).collect()
     }
 
     /// Takes the changes since the last call.
@@ -393,30 +397,31 @@ fn merge_observations(reports: &[(&str, &Observation)]) -> Option<Observation> {
         .flat_map(|(_, observation)| &observation.addresses);
     let addresses: BTreeSet<IpAddr> = addresses.copied().collect();
     let (first, _) = reports.split_first()?;
-    let with_names = |why: &dyn Fn(&Observation) -> Option<String>| -> Option<String> {
+    let with_names = |reason: &dyn Fn(&Observation) -> Option<String>| -> Option<String> {
         let all: Option<Vec<String>> = reports
             .iter()
-            .map(|(proxy, observation)| Some(format!("{proxy}: {}", why(observation)?)))
+            .map(|(proxy, observation)| Some(format!("{proxy}: {}", reason(observation)?)))
             .collect();
         Some(all?.join("; "))
     };
     let mut merged = Observation::default();
     for address in first.1.unusable.keys().filter(|a| !addresses.contains(a)) {
-        if let Some(why) = with_names(&|observation| observation.unusable.get(address).cloned()) {
-            merged.unusable.insert(*address, why);
+        if let Some(reason) = with_names(&|observation| observation.unusable.get(address).cloned())
+        {
+            merged.unusable.insert(*address, reason);
         }
     }
     if addresses.is_empty() {
         merged.unassigned = with_names(&|observation| observation.unassigned.clone());
     }
     for id in first.1.unbound.keys() {
-        if let Some(why) = with_names(&|observation| observation.unbound.get(id).cloned()) {
-            merged.unbound.insert(id.clone(), why);
+        if let Some(reason) = with_names(&|observation| observation.unbound.get(id).cloned()) {
+            merged.unbound.insert(id.clone(), reason);
         }
     }
     for id in first.1.faulty.keys() {
-        if let Some(why) = with_names(&|observation| observation.faulty.get(id).cloned()) {
-            merged.faulty.insert(id.clone(), why);
+        if let Some(reason) = with_names(&|observation| observation.faulty.get(id).cloned()) {
+            merged.faulty.insert(id.clone(), reason);
         }
     }
     for (id, sockets) in reports
@@ -458,7 +463,7 @@ mod tests {
         };
         observation
             .unbound
-            .extend(unbound.map(|why| (listener(), why.to_owned())));
+            .extend(unbound.map(|reason| (listener(), reason.to_owned())));
         observation
     }
 

@@ -26,7 +26,7 @@ use super::peer::Peer;
 use super::selector::{Selector, Subscription};
 
 /// Permitted subscriptions by identity.
-type Rules = BTreeMap<String, Subscription>;
+type PermittedSubscriptions = BTreeMap<String, Subscription>;
 
 /// An authorization file that can't be used.
 #[derive(Debug, Error)]
@@ -43,7 +43,7 @@ pub enum AuthorizationError {
 #[derive(Debug)]
 pub struct Authorization {
     path: PathBuf,
-    state: Mutex<(ModificationStamp, Rules)>,
+    state: Mutex<(ModificationStamp, PermittedSubscriptions)>,
 }
 
 type ModificationStamp = Option<(SystemTime, u64)>;
@@ -52,10 +52,10 @@ impl Authorization {
     /// Reads the file for the first time.
     pub fn new(path: PathBuf) -> Result<Self, AuthorizationError> {
         let stamp = stamp(&path);
-        let rules = read(&path)?;
+        let permitted = read(&path)?;
         Ok(Authorization {
             path,
-            state: Mutex::new((stamp, rules)),
+            state: Mutex::new((stamp, permitted)),
         })
     }
 
@@ -66,7 +66,7 @@ impl Authorization {
         if state.0 != stamp {
             state.0 = stamp;
             match read(&self.path) {
-                Ok(rules) => state.1 = rules,
+                Ok(permitted) => state.1 = permitted,
                 Err(error) => {
                     tracing::warn!("{error}; the previous authorizations stay in effect");
                 }
@@ -77,7 +77,9 @@ impl Authorization {
         for identity in identities {
             match state.1.get(identity) {
                 Some(Subscription::Everything) => return Subscription::Everything,
-                Some(Subscription::Selected(own)) => selectors.extend(own.iter().cloned()),
+                Some(Subscription::Selected(subscription)) => {
+                    selectors.extend(subscription.iter().cloned())
+                }
                 None => {}
             }
         }
@@ -90,15 +92,15 @@ fn stamp(path: &PathBuf) -> ModificationStamp {
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-fn read(path: &PathBuf) -> Result<Rules, AuthorizationError> {
+fn read(path: &PathBuf) -> Result<PermittedSubscriptions, AuthorizationError> {
     let text = fs::read_to_string(path);
     let text = text.map_err(|error| AuthorizationError::Read(path.clone(), error))?;
-    parse(&text).map_err(|(line, why)| AuthorizationError::Line(path.clone(), line, why))
+    parse(&text).map_err(|(line, reason)| AuthorizationError::Line(path.clone(), line, reason))
 }
 
 /// Parses the file. An error has the number of the line.
-fn parse(text: &str) -> Result<Rules, (usize, String)> {
-    let mut rules = Rules::new();
+fn parse(text: &str) -> Result<PermittedSubscriptions, (usize, String)> {
+    let mut permitted = PermittedSubscriptions::new();
     for (line, number) in text.lines().zip(1..) {
         let mut words = line.split_whitespace();
         let Some(identity) = words.next().filter(|word| !word.starts_with('#')) else {
@@ -106,23 +108,25 @@ fn parse(text: &str) -> Result<Rules, (usize, String)> {
         };
         let words: Vec<&str> = words.collect();
         if words.is_empty() {
-            let why = format!("`{identity}` is not followed by a permitted subscription");
-            return Err((number, why));
+            let reason = format!("`{identity}` is not followed by a permitted subscription");
+            return Err((number, reason));
         }
-        let own = match words.contains(&"*") {
+        let subscription = match words.contains(&"*") {
             true => Subscription::Everything,
             false => {
                 let selectors = words.iter().map(|word| word.parse::<Selector>());
                 let selectors = selectors.collect::<Result<_, _>>();
-                Subscription::Selected(selectors.map_err(|why| (number, why))?)
+                Subscription::Selected(selectors.map_err(|reason| (number, reason))?)
             }
         };
-        match (rules.get_mut(identity), own) {
-            (Some(Subscription::Selected(all)), Subscription::Selected(own)) => all.extend(own),
-            (_, own) => drop(rules.insert(identity.to_owned(), own)),
+        match (permitted.get_mut(identity), subscription) {
+            (Some(Subscription::Selected(all)), Subscription::Selected(subscription)) => {
+                all.extend(subscription)
+            }
+            (_, subscription) => drop(permitted.insert(identity.to_owned(), subscription)),
         }
     }
-    Ok(rules)
+    Ok(permitted)
 }
 
 #[cfg(test)]
@@ -174,14 +178,14 @@ spiffe://example/all *
 
     #[test]
     fn a_malformed_line_is_named() {
-        for (text, line, why) in [
+        for (text, line, reason) in [
             ("\nedge", 2, "not followed by a permitted"),
             ("edge planet/a/b", 1, "neither gateway"),
             ("edge gateway/edge", 1, "NAMESPACE/NAME"),
         ] {
             let (number, message) = parse(text).expect_err(text);
             assert_eq!(number, line, "{text}");
-            assert!(message.contains(why), "{text}: {message}");
+            assert!(message.contains(reason), "{text}: {message}");
         }
     }
 }

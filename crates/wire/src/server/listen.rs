@@ -22,8 +22,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Listens for proxies. Without TLS only loopback addresses are allowed.
 pub fn bind(address: SocketAddr, has_tls: bool) -> io::Result<std::net::TcpListener> {
     if !has_tls && !address.ip().is_loopback() {
-        let why = "without TLS the address has to be a loopback address";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        let reason = "without TLS the address has to be a loopback address";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;

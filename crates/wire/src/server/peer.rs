@@ -193,9 +193,9 @@ pub enum Refusal {
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Unauthenticated(why) => Status::unauthenticated(why),
-            Refusal::Forbidden(why) => Status::permission_denied(why),
-            Refusal::Unavailable(why) => Status::unavailable(why),
+            Refusal::Unauthenticated(reason) => Status::unauthenticated(reason),
+            Refusal::Forbidden(reason) => Status::permission_denied(reason),
+            Refusal::Unavailable(reason) => Status::unavailable(reason),
         }
     }
 }

@@ -55,7 +55,7 @@ pub struct Server {
     /// Reason why this process does not know the proxies of all controllers.
     controllers_error: Mutex<Option<String>>,
     /// Servers of this process.
-    own: OwnServers,
+    own_servers: OwnServers,
     refusals: AtomicU64,
     rejected_credentials: AtomicU64,
     handshake_failures: AtomicU64,
@@ -91,7 +91,7 @@ impl Server {
             authorize_controller: None,
             controller_changes: watch::channel(0).0,
             controllers_error: Mutex::default(),
-            own: OwnServers::default(),
+            own_servers: OwnServers::default(),
             refusals: AtomicU64::new(0),
             rejected_credentials: AtomicU64::new(0),
             handshake_failures: AtomicU64::new(0),
@@ -177,18 +177,18 @@ impl Server {
     }
 
     /// Servers of the proxies themselves. No route may use them as endpoints.
-    pub fn proxies_own_servers(&self) -> OwnServers {
+    pub fn own_servers_of_proxies(&self) -> OwnServers {
         self.reports().own_servers()
     }
 
     /// Sets the servers of the control plane itself. No route may use them as endpoints.
-    pub fn with_own_servers(mut self, own: OwnServers) -> Self {
-        self.own = own;
+    pub fn with_own_servers(mut self, own_servers: OwnServers) -> Self {
+        self.own_servers = own_servers;
         self
     }
 
     pub(super) fn own_servers(&self) -> &OwnServers {
-        &self.own
+        &self.own_servers
     }
 
     /// Sets the name of this controller among those of one cluster, and which peers are others of them.
@@ -263,7 +263,7 @@ impl Server {
     }
 
     /// Proxies that are connected to this controller.
-    pub fn own_proxies(&self) -> Vec<ProxyStatus> {
+    pub fn local_proxies(&self) -> Vec<ProxyStatus> {
         let now = Instant::now();
         let state = self.state();
         let connected = state.proxies.connected().iter();
@@ -274,13 +274,13 @@ impl Server {
 
     /// Proxies that are connected to any controller, by name.
     pub fn proxies(&self) -> Vec<ProxyStatus> {
-        let mut all = self.own_proxies();
+        let mut all = self.local_proxies();
         {
-            let own: HashSet<&str> = all.iter().map(|proxy| &*proxy.name).collect();
+            let local: HashSet<&str> = all.iter().map(|proxy| &*proxy.name).collect();
             let state = self.state();
             let others = state.controllers.proxies().map(|(_, proxy)| proxy);
             // A proxy that has moved here may still be connected there, as far as the other controller knows.
-            let others = others.filter(|proxy| !own.contains(&*proxy.status.name));
+            let others = others.filter(|proxy| !local.contains(&*proxy.status.name));
             let others: Vec<ProxyStatus> = others.map(RemoteProxy::current).collect();
             drop(state);
             all.extend(others);
@@ -380,9 +380,9 @@ impl Server {
             ));
         }
         let proxy = grant.name.resolve(first.proxy.clone());
-        let own = own_servers::decode(&first.own_servers);
-        let own = own_servers::on_machine(&own, address.ip());
-        let stream = self.reports().start(&proxy, own);
+        let own_servers = own_servers::decode(&first.own_servers);
+        let own_servers = own_servers::on_machine(&own_servers, address.ip());
+        let stream = self.reports().start(&proxy, own_servers);
         let mut next = Some(first);
         let mut credential_ended = pin!(grant.validity.ended());
         let result = loop {

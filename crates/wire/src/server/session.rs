@@ -280,8 +280,8 @@ impl<'s> Session<'s> {
     fn revoke(&self, status: Status) -> Status {
         let state = self.server.state();
         if let Some(proxy) = state.proxies.connected().get(&self.id) {
-            let (name, why) = (&proxy.name, status.message());
-            tracing::info!("the stream of proxy {name} ends: {why}");
+            let (name, reason) = (&proxy.name, status.message());
+            tracing::info!("the stream of proxy {name} ends: {reason}");
         }
         status
     }
@@ -440,9 +440,9 @@ impl<'s> Session<'s> {
         if let Some(proxy) = proxies.get_mut(self.id)
             && proxy.rejected != rejected
         {
-            for (name, why) in &rejected {
-                if proxy.rejected.get(name) != Some(why) {
-                    tracing::warn!("proxy {} can't use {name}: {why}", proxy.name);
+            for (name, reason) in &rejected {
+                if proxy.rejected.get(name) != Some(reason) {
+                    tracing::warn!("proxy {} can't use {name}: {reason}", proxy.name);
                 }
             }
             let changed = proxy.rejected.keys().chain(rejected.keys());

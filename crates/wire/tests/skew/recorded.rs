@@ -83,7 +83,7 @@ impl Proxy {
             token: None,
             cache,
             subscription: Subscription::Everything,
-            own: admin_server(),
+            own_servers: admin_server(),
             control_plane_servers: watch::Sender::default(),
         };
         let reports: Arc<ReportQueue> = Arc::default();
@@ -277,7 +277,7 @@ async fn a_recorded_proxy_that_reconnects_receives_the_missing_resources() {
 async fn recorded_reports_are_understood() {
     let (server, address) = server_with(2);
     exchange(address, REPORT_PATH, recorded("proxy-reports.bin")).await;
-    assert_eq!(server.proxies_own_servers(), admin_server());
+    assert_eq!(server.own_servers_of_proxies(), admin_server());
     let changes = server.take_reports();
     assert_eq!(format!("{changes:?}"), format!("{:?}", reported()));
 }

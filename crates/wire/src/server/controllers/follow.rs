@@ -63,9 +63,9 @@ pub async fn follow(
             }
             continue;
         }
-        let (own, leading) = (server.name().clone(), &current.name);
+        let (local, leading) = (server.name().clone(), &current.name);
         server.set_controllers_error(Some(format!(
-            "controller {own} is connecting to controller {leading}, which leads"
+            "controller {local} is connecting to controller {leading}, which leads"
         )));
         let attempt = async {
             let start = Instant::now();
@@ -76,7 +76,7 @@ pub async fn follow(
                 false => (backoff * 2).min(BACKOFF.1),
             };
             let error = format!(
-                "controller {own} does not know the proxies of controller {leading}, which leads: {error}"
+                "controller {local} does not know the proxies of controller {leading}, which leads: {error}"
             );
             if logged != error {
                 tracing::warn!("{error}");

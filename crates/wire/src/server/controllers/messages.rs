@@ -36,7 +36,7 @@ pub fn encode_proxy(proxy: &ProxyStatus) -> proto::ConnectedProxy {
         resources: proxy.resources as u64,
         bytes: proxy.bytes,
         rejected: rejected
-            .map(|(name, why)| (name.clone(), why.clone()))
+            .map(|(name, reason)| (name.clone(), reason.clone()))
             .collect(),
     }
 }
@@ -68,10 +68,10 @@ pub fn decode_proxy(
 /// Encodes what a proxy has reported.
 pub fn encode_reports(
     proxy: &str,
-    (changes, own, is_disconnected): (Vec<pointsman_binding::Change>, &OwnServers, bool),
+    (changes, own_servers, is_disconnected): (Vec<pointsman_binding::Change>, &OwnServers, bool),
 ) -> proto::StoredReports {
     // Loopback addresses are those of the proxy's machine; the controllers decide what they mean.
-    let own_servers = own_servers::encode(own, std::net::Ipv4Addr::LOCALHOST.into());
+    let own_servers = own_servers::encode(own_servers, std::net::Ipv4Addr::LOCALHOST.into());
     proto::StoredReports {
         report: Some(proto::ProxyReport {
             proxy: proxy.to_owned(),
@@ -85,7 +85,7 @@ pub fn encode_reports(
 /// Reports of a proxy of another controller.
 pub struct DecodedReports {
     pub proxy: String,
-    pub own: OwnServers,
+    pub own_servers: OwnServers,
     pub changes: Vec<pointsman_binding::Change>,
     pub is_disconnected: bool,
 }
@@ -95,7 +95,7 @@ pub fn decode_reports(reports: proto::StoredReports) -> Option<DecodedReports> {
     let report = reports.report?;
     Some(DecodedReports {
         proxy: report.proxy.clone(),
-        own: own_servers::decode(&report.own_servers),
+        own_servers: own_servers::decode(&report.own_servers),
         changes: decode_report(report),
         is_disconnected: reports.lost,
     })
@@ -136,10 +136,10 @@ fn encode_effect(frontends: Vec<String>, effect: &Effect) -> proto::EffectReport
             report.has_more_lagging = outdated.has_more_lagging;
             report.since = outdated.since;
             report.rejections = rejections
-                .map(|(proxy, resource, why)| proto::ResourceRejection {
+                .map(|(proxy, resource, reason)| proto::ResourceRejection {
                     proxy: proxy.to_string(),
                     resource: resource.to_string(),
-                    message: why.to_string(),
+                    message: reason.to_string(),
                 })
                 .collect();
             report.has_more_rejections = outdated.has_more_rejections;

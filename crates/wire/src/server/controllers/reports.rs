@@ -51,7 +51,7 @@ impl Controllers {
         &mut self,
         stream: StreamId,
         store: &Store,
-        own: &Arc<str>,
+        local_name: &Arc<str>,
     ) -> Option<(ReceivedBy, ControllerReport, Vec<String>)> {
         let stream = self.streams.get_mut(&stream)?;
         if let Some(name) = stream.ended.pop_first() {
@@ -71,7 +71,7 @@ impl Controllers {
                 },
             };
             let mut report = ControllerReport {
-                controller: controller.as_ref().unwrap_or(own).to_string(),
+                controller: controller.as_ref().unwrap_or(local_name).to_string(),
                 ..ControllerReport::default()
             };
             let mut has_changes = false;
@@ -329,14 +329,14 @@ impl Server {
             for stored in report.reports {
                 let Some(DecodedReports {
                     proxy,
-                    own,
+                    own_servers,
                     changes,
                     is_disconnected,
                 }) = messages::decode_reports(stored)
                 else {
                     continue;
                 };
-                reports.replace(name, &proxy, own, (changes, is_disconnected), now);
+                reports.replace(name, &proxy, own_servers, (changes, is_disconnected), now);
                 changed.push(proxy);
             }
         }

@@ -115,7 +115,7 @@ pub(super) fn status_changes(
         ..ControllerReport::default()
     };
     let mut current = BTreeMap::new();
-    for status in server.own_proxies() {
+    for status in server.local_proxies() {
         let proxy = messages::encode_proxy(&status);
         // Ages increase by themselves.
         let stable = ConnectedProxy {

@@ -64,7 +64,7 @@ struct ProxyRejection {
     log: LogId,
     proxy: Arc<str>,
     resource: Arc<str>,
-    why: Arc<str>,
+    reason: Arc<str>,
 }
 
 impl Examination<'_> {
@@ -133,12 +133,12 @@ impl Store {
             let Some(progress) = self.proxies.get(id) else {
                 continue;
             };
-            for (resource, why) in &proxy.rejected {
+            for (resource, reason) in &proxy.rejected {
                 let rejection = ProxyRejection {
                     log: progress.log,
                     proxy: proxy.name.as_str().into(),
                     resource: resource.as_str().into(),
-                    why: why.as_str().into(),
+                    reason: reason.as_str().into(),
                 };
                 match self.slots.find(resource) {
                     Some(slot) => rejections.entry(slot).or_default().push(rejection),
@@ -375,10 +375,13 @@ impl Store {
                 continue;
             }
             // The route may have changed for other proxies only.
-            let own = related
+            let of_route = related
                 .iter()
                 .filter(|id| is_part_of_route(self.slots[**id].kind));
-            let needed = own.map(|id| self.position_in(log, *id)).max().unwrap_or(0);
+            let needed = of_route
+                .map(|id| self.position_in(log, *id))
+                .max()
+                .unwrap_or(0);
             let needed = needed.max(route.removed.min(newest));
             if followers.lowest() >= Some(needed) {
                 continue;
@@ -488,9 +491,9 @@ fn list_rejections(
         let ProxyRejection {
             proxy,
             resource,
-            why,
+            reason,
             ..
         } = rejection.clone();
-        outdated.rejections.insert((proxy, resource, why));
+        outdated.rejections.insert((proxy, resource, reason));
     }
 }

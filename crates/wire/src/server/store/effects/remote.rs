@@ -49,10 +49,10 @@ pub(super) struct LocalState<'o> {
 impl RemoteEffects {
     /// Merges the effects of a route on all proxies. Returns also whether all controllers have the same version.
     pub(super) fn merge(&self, local: &LocalState<'_>) -> (Option<Arc<RouteEffect>>, bool) {
-        let Some(own) = local.effect else {
+        let Some(local_effect) = local.effect else {
             return (None, true);
         };
-        let (mut merged, mut same_version) = (own.clone(), true);
+        let (mut merged, mut same_version) = (local_effect.clone(), true);
         for (controller, remote) in &self.0 {
             let theirs = remote.routes.get(local.key);
             let same =
