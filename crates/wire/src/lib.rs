@@ -12,6 +12,7 @@ mod error;
 mod filter;
 mod frontend;
 mod id;
+mod jitter;
 mod name;
 mod own_servers;
 mod placement;

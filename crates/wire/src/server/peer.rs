@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::selector::Subscription;
+use crate::jitter::jittered;
 
 /// The other side of a connection.
 #[derive(Clone, Debug)]
@@ -99,7 +100,7 @@ impl CredentialValidity {
                 return std::future::pending().await;
             };
             loop {
-                tokio::time::sleep(jittered(VERIFY_INTERVAL)).await;
+                tokio::time::sleep(jittered(VERIFY_INTERVAL, VERIFY_INTERVAL / 4)).await;
                 match verify().await {
                     Ok(()) | Err(Refusal::Unavailable(_)) => {}
                     Err(refusal) => return refusal,
@@ -113,13 +114,6 @@ impl CredentialValidity {
             refusal = revoked => refusal.into(),
         }
     }
-}
-
-/// Returns a random time between three quarters of `time` and `time`.
-fn jittered(time: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let random = RandomState::new().hash_one(0u8) % 1024;
-    time * 3 / 4 + time * random as u32 / 4096
 }
 
 impl fmt::Debug for CredentialValidity {
