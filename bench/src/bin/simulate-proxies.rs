@@ -128,7 +128,7 @@ fn options(arguments: &Arguments, number: usize, cache: Option<Cache>) -> Result
         token: None,
         cache,
         subscription: Subscription::parse(&names)?,
-        own: Default::default(),
+        own_servers: Default::default(),
         control_plane_servers: Default::default(),
     })
 }
