@@ -8,12 +8,12 @@ use pointsman_binding::bound::{
 };
 
 use crate::error::{
-    DecodeError, convert, convert_all, decode_duration, encode_duration, optional, parse, required,
-    small,
+    DecodeError, convert, convert_all, convert_optional, decode_duration, encode_duration, parse,
+    required, to_u16,
 };
 use crate::name::{decode_tags, encode_tags};
 use crate::proto;
-use crate::rule::unknown;
+use crate::rule::unsupported;
 
 impl From<&BackendId> for proto::BackendId {
     fn from(id: &BackendId) -> Self {
@@ -34,7 +34,7 @@ impl TryFrom<proto::BackendId> for BackendId {
             transport: id.transport().try_into()?,
             tags: decode_tags(&id.tags),
             object: convert(id.object, "BackendId.object")?,
-            port: small(id.port, "BackendId.port")?,
+            port: to_u16(id.port, "BackendId.port")?,
         })
     }
 }
@@ -69,13 +69,13 @@ impl proto::Backend {
             None => None,
             Some(Some(State::Tls(tls))) => Some(Ok(Arc::new(tls.try_into()?))),
             Some(Some(State::Fault(fault))) => Some(Err(fault.try_into()?)),
-            Some(None) => Some(Err(unknown("TLS configuration"))),
+            Some(None) => Some(Err(unsupported("TLS configuration"))),
         };
         Ok(Backend {
             id,
             protocol,
             tls,
-            retry_budget: optional(self.retry_budget)?,
+            retry_budget: convert_optional(self.retry_budget)?,
         })
     }
 }
@@ -155,7 +155,7 @@ impl TryFrom<proto::BackendTls> for BackendTls {
             hostname: tls.hostname.into(),
             trust,
             names: convert_all(tls.names)?,
-            client_certificate: optional(tls.client_certificate)?,
+            client_certificate: convert_optional(tls.client_certificate)?,
             of_mesh: tls.of_mesh,
         })
     }
@@ -240,7 +240,7 @@ impl TryFrom<proto::Endpoints> for Endpoints {
                     Endpoints::Addresses(convert_all(addresses.endpoints)?)
                 }
                 Message::Dns(dns) => {
-                    Endpoints::Dns(dns.name.into(), small(dns.port, "DnsName.port")?)
+                    Endpoints::Dns(dns.name.into(), to_u16(dns.port, "DnsName.port")?)
                 }
             },
         )

@@ -13,7 +13,7 @@ use crate::xds::discovery::{self, DeltaDiscoveryResponse};
 
 /// Decoded changes, and resources that could not be decoded.
 #[derive(Debug, Default)]
-pub struct Decoded {
+pub struct DecodedDelta {
     /// Changes that can be applied.
     pub delta: Delta,
     /// Resources that could not be decoded. They never affect the others.
@@ -56,9 +56,9 @@ pub fn encode(delta: &Delta) -> Vec<u8> {
 
 /// Decodes changes. Types of resources that this version does not know are ignored; other resources that can't be decoded are reported. Fails only if the
 /// bytes are not a message at all.
-pub fn decode(bytes: &[u8]) -> Result<Decoded, prost::DecodeError> {
+pub fn decode(bytes: &[u8]) -> Result<DecodedDelta, prost::DecodeError> {
     let message = DeltaDiscoveryResponse::decode(bytes)?;
-    let mut decoded = Decoded::default();
+    let mut decoded = DecodedDelta::default();
     for resource in message.resources {
         match decode_resource(&resource) {
             None => {}

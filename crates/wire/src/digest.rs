@@ -31,8 +31,8 @@ impl Fingerprint {
         let state = fnv(FNV_OFFSET, name.as_bytes());
         let hash = fnv(fnv(state, &[0]), version.as_bytes());
         Fingerprint {
-            bucket: (finish(state) % BUCKETS) as u16,
-            hash: finish(hash),
+            bucket: (splitmix64_finalize(state) % BUCKETS) as u16,
+            hash: splitmix64_finalize(hash),
         }
     }
 
@@ -55,7 +55,7 @@ fn fnv(state: u64, bytes: &[u8]) -> u64 {
     })
 }
 
-fn finish(mut hash: u64) -> u64 {
+fn splitmix64_finalize(mut hash: u64) -> u64 {
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)

@@ -70,19 +70,19 @@ where
 }
 
 /// Converts an optional message.
-pub(crate) fn optional<P, T: TryFrom<P, Error = DecodeError>>(
+pub(crate) fn convert_optional<P, T: TryFrom<P, Error = DecodeError>>(
     value: Option<P>,
 ) -> Result<Option<T>, DecodeError> {
     value.map(T::try_from).transpose()
 }
 
 /// Checks a 16-bit number: a port or a status code.
-pub(crate) fn small(value: u32, field: &'static str) -> Result<u16, DecodeError> {
+pub(crate) fn to_u16(value: u32, field: &'static str) -> Result<u16, DecodeError> {
     u16::try_from(value).map_err(|_| DecodeError::invalid(field, value, "0 to 65535"))
 }
 
 /// Checks an index.
-pub(crate) fn index(value: u64, field: &'static str) -> Result<usize, DecodeError> {
+pub(crate) fn to_index(value: u64, field: &'static str) -> Result<usize, DecodeError> {
     usize::try_from(value).map_err(|_| DecodeError::invalid(field, value, "an index"))
 }
 

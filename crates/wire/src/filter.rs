@@ -7,7 +7,7 @@ use pointsman_resources::route::{
     Cors, Fraction, Header, HeaderModifier, PathModifier, RequestRedirect, UrlRewrite,
 };
 
-use crate::error::{DecodeError, convert, convert_all, small};
+use crate::error::{DecodeError, convert, convert_all, to_u16};
 use crate::proto;
 use crate::rule::{decode_target, encode_target};
 
@@ -63,7 +63,7 @@ impl TryFrom<proto::filter::Filter> for Filter {
             Message::Mirror(mirror) => Filter::Mirror(mirror.try_into()?),
             Message::Cors(cors) => Filter::Cors(Arc::new(cors.into())),
             Message::DirectResponse(response) => Filter::DirectResponse(Arc::new(DirectResponse {
-                status: small(response.status, "DirectResponse.status")?,
+                status: to_u16(response.status, "DirectResponse.status")?,
                 body: response.body.into(),
                 content_type: response.content_type.into(),
             })),
@@ -117,13 +117,13 @@ impl TryFrom<proto::Redirect> for RequestRedirect {
     type Error = DecodeError;
 
     fn try_from(redirect: proto::Redirect) -> Result<Self, DecodeError> {
-        let port = redirect.port.map(|port| small(port, "Redirect.port"));
+        let port = redirect.port.map(|port| to_u16(port, "Redirect.port"));
         Ok(RequestRedirect {
             scheme: redirect.scheme,
             hostname: redirect.hostname,
             path: redirect.path.map(Into::into),
             port: port.transpose()?,
-            status_code: small(redirect.status_code, "Redirect.status_code")?,
+            status_code: to_u16(redirect.status_code, "Redirect.status_code")?,
         })
     }
 }

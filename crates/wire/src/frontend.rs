@@ -7,7 +7,7 @@ use pointsman_binding::bound::{
 };
 use pointsman_resources::gateway::FrontendValidationMode;
 
-use crate::error::{DecodeError, convert_all, optional, small};
+use crate::error::{DecodeError, convert_all, convert_optional, to_u16};
 use crate::proto;
 
 impl From<&Frontend> for proto::Frontend {
@@ -47,12 +47,12 @@ impl proto::Frontend {
         Ok(Frontend {
             id,
             protocol: self.protocol().try_into()?,
-            port: small(self.port, "Frontend.port")?,
+            port: to_u16(self.port, "Frontend.port")?,
             hostname: self.hostname.as_deref().map(Hostname::new),
-            tls: optional(self.tls)?.map(Arc::new),
-            client_certificate: optional(self.client_certificate)?,
-            mesh_certificate: optional(self.mesh_certificate)?,
-            kind: optional(self.kind)?,
+            tls: convert_optional(self.tls)?.map(Arc::new),
+            client_certificate: convert_optional(self.client_certificate)?,
+            mesh_certificate: convert_optional(self.mesh_certificate)?,
+            kind: convert_optional(self.kind)?,
             connection_limit: self.connection_limit,
             cross_mesh: self.cross_mesh,
             closed: self.closed.map(Into::into),

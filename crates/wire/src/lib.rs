@@ -27,7 +27,7 @@ pub mod tls;
 mod transport;
 pub mod xds;
 
-pub use delta::{Decoded, Rejection, decode, encode};
+pub use delta::{DecodedDelta, Rejection, decode, encode};
 pub use error::DecodeError;
 pub use id::ResourceId;
 pub use resource::{Resource, ResourceChange, ResourceType, changes};

@@ -3,7 +3,7 @@
 use pointsman_binding::bound::{AddressRequest, ServiceAddresses, Workload};
 use pointsman_resources::Name;
 
-use crate::error::{DecodeError, optional, parse, parse_ips, small};
+use crate::error::{DecodeError, convert_optional, parse, parse_ips, to_u16};
 use crate::name::decode_age;
 use crate::proto;
 
@@ -32,7 +32,7 @@ impl proto::AddressRequest {
     pub(crate) fn with_id(self, gateway: Name) -> Result<AddressRequest, DecodeError> {
         Ok(AddressRequest {
             gateway,
-            proxy: optional(self.proxy)?,
+            proxy: convert_optional(self.proxy)?,
             age: decode_age(self.age)?,
             addresses: parse_ips(&self.addresses, "AddressRequest.addresses")?,
             any: self.any,
@@ -61,7 +61,7 @@ impl TryFrom<proto::ServiceAddresses> for ServiceAddresses {
     fn try_from(service: proto::ServiceAddresses) -> Result<Self, DecodeError> {
         let ports = service.ports.iter().map(|port| {
             Ok((
-                small(port.port, "ServicePort.port")?,
+                to_u16(port.port, "ServicePort.port")?,
                 port.transport().try_into()?,
             ))
         });

@@ -4,7 +4,7 @@ use pointsman_binding::bound::{
     BoundMatch, GrpcPredicate, PathPredicate, Pattern, StringPredicate, ValuePredicate,
 };
 
-use crate::error::{DecodeError, convert, convert_all, index, optional, required};
+use crate::error::{DecodeError, convert, convert_all, convert_optional, required, to_index};
 use crate::proto;
 
 impl From<&BoundMatch> for proto::Match {
@@ -36,9 +36,9 @@ impl TryFrom<proto::Match> for BoundMatch {
 
     fn try_from(message: proto::Match) -> Result<Self, DecodeError> {
         Ok(BoundMatch {
-            index: index(message.index, "Match.index")?,
+            index: to_index(message.index, "Match.index")?,
             path: convert(message.path, "Match.path")?,
-            grpc: optional(message.grpc)?,
+            grpc: convert_optional(message.grpc)?,
             method: message.method.map(Into::into),
             headers: convert_all(message.headers)?,
             query: convert_all(message.query)?,
@@ -51,8 +51,8 @@ impl TryFrom<proto::GrpcPredicate> for GrpcPredicate {
 
     fn try_from(message: proto::GrpcPredicate) -> Result<Self, DecodeError> {
         Ok(GrpcPredicate {
-            service: optional(message.service)?,
-            method: optional(message.method)?,
+            service: convert_optional(message.service)?,
+            method: convert_optional(message.method)?,
         })
     }
 }

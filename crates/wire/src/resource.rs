@@ -115,7 +115,7 @@ impl ResourceId {
     }
 
     /// Returns the resources that the id itself contains.
-    fn named(&self) -> Vec<ResourceId> {
+    fn references_in_id(&self) -> Vec<ResourceId> {
         match self {
             ResourceId::Attachment(id) => vec![ResourceId::Route(id.route.clone())],
             ResourceId::Backend(id) => vec![ResourceId::Endpoints(id.clone())],
@@ -234,7 +234,7 @@ impl Resource {
 
     /// Returns the resources that must be in effect for this one to work. Proxies that receive this one also receive them.
     pub fn references(&self) -> Vec<ResourceId> {
-        let mut all = self.id().named();
+        let mut all = self.id().references_in_id();
         match self {
             Resource::Frontend(frontend) => {
                 all.extend(frontend.secrets().cloned().map(ResourceId::Secret));

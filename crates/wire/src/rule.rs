@@ -8,8 +8,8 @@ use pointsman_binding::bound::{
 };
 
 use crate::error::{
-    DecodeError, convert, convert_all, decode_duration, encode_duration, index, optional, required,
-    small,
+    DecodeError, convert, convert_all, convert_optional, decode_duration, encode_duration,
+    required, to_index, to_u16,
 };
 use crate::filter::decode_filters;
 use crate::name::{decode_tags, encode_tags};
@@ -48,10 +48,10 @@ impl proto::Rule {
     /// Decodes the rule with this id.
     pub(crate) fn with_id(self, id: &RuleId) -> Result<BoundRule, DecodeError> {
         let filters = decode_filters(self.filters)?;
-        let fault = optional(self.fault)?;
+        let fault = convert_optional(self.fault)?;
         let (filters, fault) = match filters {
             Some(filters) => (filters, fault),
-            None => (Vec::new(), fault.or_else(|| Some(unknown("filter")))),
+            None => (Vec::new(), fault.or_else(|| Some(unsupported("filter")))),
         };
         Ok(BoundRule {
             index: id.index,
@@ -63,15 +63,15 @@ impl proto::Rule {
             fault,
             request_timeout: timeout(self.request_timeout, "Rule.request_timeout")?,
             backend_timeout: timeout(self.backend_timeout, "Rule.backend_timeout")?,
-            retry: optional(self.retry)?,
+            retry: convert_optional(self.retry)?,
             from: convert_all(self.sources)?,
         })
     }
 }
 
 /// Creates a fault that replaces a part of a rule that this version does not know.
-pub(crate) fn unknown(what: &str) -> Fault {
-    let message = format!("the control plane sent a {what} that this version does not know");
+pub(crate) fn unsupported(part: &str) -> Fault {
+    let message = format!("the control plane sent a {part} that this version does not know");
     Fault::new(500, FaultReason::UnsupportedValue, message)
 }
 
@@ -100,7 +100,7 @@ impl TryFrom<proto::WeightedBackend> for WeightedBackend {
     fn try_from(backend: proto::WeightedBackend) -> Result<Self, DecodeError> {
         let (filters, target) = match decode_filters(backend.filters)? {
             Some(filters) => (filters, decode_target(backend.target)?),
-            None => (Vec::new(), Err(unknown("filter"))),
+            None => (Vec::new(), Err(unsupported("filter"))),
         };
         Ok(WeightedBackend {
             reference: convert(backend.reference, "WeightedBackend.reference")?,
@@ -129,7 +129,7 @@ pub(crate) fn decode_target(
     Ok(match target.and_then(|target| target.target) {
         Some(Message::Backend(backend)) => Ok(backend.try_into()?),
         Some(Message::Fault(fault)) => Err(fault.try_into()?),
-        None => Err(unknown("target")),
+        None => Err(unsupported("target")),
     })
 }
 
@@ -148,7 +148,7 @@ impl TryFrom<proto::BackendName> for BackendName {
     type Error = DecodeError;
 
     fn try_from(name: proto::BackendName) -> Result<Self, DecodeError> {
-        let port = name.port.map(|port| small(port, "BackendName.port"));
+        let port = name.port.map(|port| to_u16(port, "BackendName.port"));
         Ok(BackendName {
             kind: name.kind.into(),
             name: required(name.name, "BackendName.name")?.into(),
@@ -173,7 +173,7 @@ impl TryFrom<proto::Fault> for Fault {
 
     fn try_from(fault: proto::Fault) -> Result<Self, DecodeError> {
         let status = match fault.status {
-            400..=599 => small(fault.status, "Fault.status")?,
+            400..=599 => to_u16(fault.status, "Fault.status")?,
             other => return Err(DecodeError::invalid("Fault.status", other, "400 to 599")),
         };
         let reason = FaultReason::parse(&fault.reason);
@@ -196,7 +196,7 @@ impl TryFrom<proto::RetryPolicy> for RetryPolicy {
 
     fn try_from(retry: proto::RetryPolicy) -> Result<Self, DecodeError> {
         let codes = retry.codes.into_iter();
-        let codes = codes.map(|code| small(code, "RetryPolicy.codes"));
+        let codes = codes.map(|code| to_u16(code, "RetryPolicy.codes"));
         Ok(RetryPolicy {
             codes: codes.collect::<Result<_, _>>()?,
             attempts: retry.attempts,
@@ -219,11 +219,11 @@ impl TryFrom<proto::RuleSource> for RuleSource {
     type Error = DecodeError;
 
     fn try_from(source: proto::RuleSource) -> Result<Self, DecodeError> {
-        let to = source.to.map(|to| index(to, "RuleSource.to"));
+        let to = source.to.map(|to| to_index(to, "RuleSource.to"));
         Ok(RuleSource {
             policy: convert(source.policy, "RuleSource.policy")?,
             to: to.transpose()?,
-            rule: index(source.rule, "RuleSource.rule")?,
+            rule: to_index(source.rule, "RuleSource.rule")?,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use pointsman_binding::bound::{CertifiedKey, PrivateKey, SecretId};
 
-use crate::error::{DecodeError, index, required};
+use crate::error::{DecodeError, required, to_index};
 use crate::proto;
 
 impl From<&SecretId> for proto::SecretId {
@@ -35,8 +35,8 @@ impl TryFrom<proto::SecretId> for SecretId {
             Id::Object(name) => SecretId::Object(name.into()),
             Id::Listener(id) => SecretId::Listener {
                 gateway: required(id.gateway, "MeshGatewayCertificate.gateway")?.into(),
-                listener: index(id.listener, "MeshGatewayCertificate.listener")?,
-                certificate: index(id.certificate, "MeshGatewayCertificate.certificate")?,
+                listener: to_index(id.listener, "MeshGatewayCertificate.listener")?,
+                certificate: to_index(id.certificate, "MeshGatewayCertificate.certificate")?,
             },
             Id::ExternalService(name) => SecretId::ExternalService(name.into()),
             Id::Mesh(mesh) => SecretId::Mesh(mesh.into()),

@@ -47,18 +47,18 @@ pub enum TlsError {
 }
 
 /// Certificates as they are read from files.
-struct Material {
+struct TlsMaterial {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     roots: Arc<RootCertStore>,
 }
 
 impl TlsFiles {
-    fn read(&self) -> Result<Material, TlsError> {
+    fn read(&self) -> Result<TlsMaterial, TlsError> {
         let key = bytes(&self.key)?;
         let key = PrivateKeyDer::from_pem_slice(&key);
         let roots = roots(&self.authorities)?;
-        Ok(Material {
+        Ok(TlsMaterial {
             chain: certificates(&self.certificate)?,
             key: key.map_err(|error| TlsError::Pem(self.key.clone(), error))?,
             roots,
@@ -66,7 +66,7 @@ impl TlsFiles {
     }
 
     fn server(&self) -> Result<ServerConfig, TlsError> {
-        let Material { chain, key, roots } = self.read()?;
+        let TlsMaterial { chain, key, roots } = self.read()?;
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
         let verifier =
             verifier.map_err(|error| TlsError::Authorities(self.authorities.clone(), error))?;
@@ -82,7 +82,7 @@ impl TlsFiles {
     }
 
     fn client(&self) -> Result<ClientConfig, TlsError> {
-        let Material { chain, key, roots } = self.read()?;
+        let TlsMaterial { chain, key, roots } = self.read()?;
         let rejected = |error| TlsError::Rejected(self.certificate.clone(), error);
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -161,23 +161,23 @@ fn stamp(paths: &[PathBuf]) -> FileStamps {
     paths.iter().map(stamp).collect()
 }
 
-type Build<C> = Box<dyn Fn() -> Result<C, TlsError> + Send + Sync>;
+type BuildConfig<C> = Box<dyn Fn() -> Result<C, TlsError> + Send + Sync>;
 
 /// A configuration that is reloaded when its files change.
 struct ReloadedConfig<C> {
     paths: Vec<PathBuf>,
     state: Mutex<(FileStamps, Arc<C>)>,
-    build: Build<C>,
+    build: BuildConfig<C>,
 }
 
 impl<C> fmt::Debug for ReloadedConfig<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Followed").field(&self.paths).finish()
+        f.debug_tuple("ReloadedConfig").field(&self.paths).finish()
     }
 }
 
 impl<C> ReloadedConfig<C> {
-    fn new(paths: Vec<PathBuf>, build: Build<C>) -> Result<Self, TlsError> {
+    fn new(paths: Vec<PathBuf>, build: BuildConfig<C>) -> Result<Self, TlsError> {
         let stamp = stamp(&paths);
         let config = Arc::new(build()?);
         Ok(ReloadedConfig {
@@ -242,8 +242,8 @@ enum ServerSource {
 impl ServerTls {
     /// Reads the files of mutual TLS for the first time.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
-        let build = ReloadedConfig::new(files.paths(), Box::new(move || files.server()))?;
-        Ok(ServerTls(ServerSource::Files(build)))
+        let config = ReloadedConfig::new(files.paths(), Box::new(move || files.server()))?;
+        Ok(ServerTls(ServerSource::Files(config)))
     }
 
     /// Presents a certificate that this process issued, and does not request certificates of proxies.
@@ -263,7 +263,7 @@ impl ServerTls {
 
     pub(crate) fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
         match &self.0 {
-            ServerSource::Files(followed) => followed.current().into(),
+            ServerSource::Files(config) => config.current().into(),
             ServerSource::Issued(current) => lock(current).clone().into(),
         }
     }
@@ -276,8 +276,8 @@ pub struct ClientTls(ReloadedConfig<ClientConfig>);
 impl ClientTls {
     /// Reads the files of mutual TLS for the first time.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
-        let build = ReloadedConfig::new(files.paths(), Box::new(move || files.client()))?;
-        Ok(ClientTls(build))
+        let config = ReloadedConfig::new(files.paths(), Box::new(move || files.client()))?;
+        Ok(ClientTls(config))
     }
 
     /// Reads the authorities of the control plane for the first time. The client presents no certificate.

@@ -75,21 +75,21 @@ impl Cache {
             return Err(malformed("it was truncated or modified"));
         }
         let mut rest = content;
-        if line(&mut rest) != Some(FORMAT) {
+        if take_line(&mut rest) != Some(FORMAT) {
             return Err(malformed("it was written by another version of Pointsman"));
         }
         let mut replica = Replica::default();
-        if line(&mut rest) != Some(&*subscription.to_string()) {
+        if take_line(&mut rest) != Some(&*subscription.to_string()) {
             return Ok(replica);
         }
-        while let Some(bytes) = chunk(&mut rest).map_err(malformed)? {
+        while let Some(bytes) = take_chunk(&mut rest).map_err(malformed)? {
             receive(&mut replica, bytes).map_err(malformed)?;
         }
         let key = match self.with_secrets {
             true => self.read_key()?,
             false => None,
         };
-        while let Some(bytes) = chunk(&mut rest).map_err(malformed)? {
+        while let Some(bytes) = take_chunk(&mut rest).map_err(malformed)? {
             // Without the key, secrets are missing until a control plane sends them.
             if let Some(key) = &key {
                 let bytes = decrypt(key, bytes).map_err(malformed)?;
@@ -166,7 +166,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Removes and returns the first line.
-fn line<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
+fn take_line<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
     let end = rest.iter().position(|byte| *byte == b'\n')?;
     let (line, after) = rest.split_at(end);
     *rest = &after[1..];
@@ -174,7 +174,7 @@ fn line<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
 }
 
 /// Removes and returns the first chunk; `None` at the end of a list.
-fn chunk<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, &'static str> {
+fn take_chunk<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, &'static str> {
     let (length, after) = rest.split_first_chunk().ok_or("a length is missing")?;
     let length = u32::from_be_bytes(*length) as usize;
     if length > MAX_CHUNK || length > after.len() {

@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::jitter::jittered;
 use crate::server::Subscription;
 use crate::tls::ClientTls;
 
@@ -162,7 +163,7 @@ impl Client {
             let url = &self.options.control_planes[next % self.options.control_planes.len()];
             let url = url.clone();
             let before = self.state.lock().version;
-            let error = match self.attempt(&url).await {
+            let error = match self.connect_and_receive(&url).await {
                 Ok(StreamError::TokenReplaced) => continue,
                 Ok(error) => error.to_string(),
                 Err(error) => error.to_string(),
@@ -181,14 +182,14 @@ impl Client {
             next += 1;
             // The delay grows only after all control planes have been tried.
             if next % self.options.control_planes.len() == 0 {
-                tokio::time::sleep(jittered(backoff)).await;
+                tokio::time::sleep(jittered(backoff, backoff / 2)).await;
                 backoff = (backoff * 2).min(BACKOFF.1);
             }
         }
     }
 
     /// Connects to a control plane and follows it until the connection ends.
-    async fn attempt(
+    async fn connect_and_receive(
         &mut self,
         url: &ControlPlaneUrl,
     ) -> Result<StreamError, ControlPlaneConnectError> {
@@ -202,7 +203,7 @@ impl Client {
         });
         let tls = self.options.tls.as_deref();
         let connection = connection::connect(url, &addresses, tls).await?;
-        Ok(self.follow(url, connection, token).await)
+        Ok(self.receive_from(url, connection, token).await)
     }
 
     /// Records servers of control planes. They are never removed: an address that a control plane no longer uses may belong to another server of it.
@@ -273,13 +274,6 @@ impl Client {
         }
         was_connected
     }
-}
-
-/// Returns a random time between half of `time` and `time`, so that proxies that lost the same control plane do not reconnect at once.
-fn jittered(time: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let random = RandomState::new().hash_one(0u8) % 1024;
-    time / 2 + time * random as u32 / 2048
 }
 
 #[cfg(test)]

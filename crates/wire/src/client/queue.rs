@@ -9,22 +9,22 @@ use pointsman_resources::Name;
 use tokio::sync::Notify;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Subject {
+enum ReportKey {
     Gateway(Name),
     Need(BackendId),
     Resolution(Arc<str>),
 }
 
-impl Subject {
+impl ReportKey {
     /// Returns the subject of a change, and whether it still has something to report; `None` for changes that are not reports.
-    fn of(change: &Change) -> Option<(Subject, bool)> {
+    fn of(change: &Change) -> Option<(ReportKey, bool)> {
         match change {
             Change::Observe(gateway, observation) => {
-                Some((Subject::Gateway(gateway.clone()), observation.is_some()))
+                Some((ReportKey::Gateway(gateway.clone()), observation.is_some()))
             }
-            Change::Need(id, needed) => Some((Subject::Need(id.clone()), *needed)),
+            Change::Need(id, needed) => Some((ReportKey::Need(id.clone()), *needed)),
             Change::RefusedResolution(name, refused) => {
-                Some((Subject::Resolution(name.clone()), !refused.is_empty()))
+                Some((ReportKey::Resolution(name.clone()), !refused.is_empty()))
             }
             _ => None,
         }
@@ -34,9 +34,9 @@ impl Subject {
 #[derive(Debug, Default)]
 struct ReportState {
     /// The complete state.
-    all: BTreeMap<Subject, Change>,
+    all: BTreeMap<ReportKey, Change>,
     /// Changes not sent yet.
-    changes: BTreeMap<Subject, Change>,
+    changes: BTreeMap<ReportKey, Change>,
 }
 
 /// Reports to be sent to the control plane.
@@ -54,14 +54,14 @@ impl ReportQueue {
         }
         let mut state = self.lock();
         for change in changes {
-            let Some((subject, is_there)) = Subject::of(&change) else {
+            let Some((key, is_set)) = ReportKey::of(&change) else {
                 continue;
             };
-            match is_there {
-                true => drop(state.all.insert(subject.clone(), change.clone())),
-                false => drop(state.all.remove(&subject)),
+            match is_set {
+                true => drop(state.all.insert(key.clone(), change.clone())),
+                false => drop(state.all.remove(&key)),
             }
-            state.changes.insert(subject, change);
+            state.changes.insert(key, change);
         }
         drop(state);
         self.changed.notify_one();

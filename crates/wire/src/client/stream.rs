@@ -69,7 +69,7 @@ type RequestSender = mpsc::Sender<DeltaDiscoveryRequest>;
 
 impl Client {
     /// Follows a control plane until the connection ends.
-    pub(super) async fn follow(
+    pub(super) async fn receive_from(
         &mut self,
         url: &ControlPlaneUrl,
         connection: Connection,
@@ -113,7 +113,7 @@ impl Client {
         };
         let token_replaced = async {
             match (&token_file, &token) {
-                (Some(file), Some(token)) => file.replaced(token).await,
+                (Some(file), Some(token)) => file.wait_for_replacement(token).await,
                 _ => std::future::pending().await,
             }
         };
@@ -158,7 +158,7 @@ impl Client {
             };
             if response.type_url == SNAPSHOT_URL {
                 received = 0;
-                self.snapshot(url, response, &requests).await?;
+                self.handle_snapshot(url, response, &requests).await?;
                 continue;
             }
             received += response.encoded_len();
@@ -199,7 +199,7 @@ impl Client {
     }
 
     /// Handles a response that concerns the subscription as a whole.
-    async fn snapshot(
+    async fn handle_snapshot(
         &mut self,
         url: &ControlPlaneUrl,
         response: DeltaDiscoveryResponse,
@@ -215,7 +215,8 @@ impl Client {
             // A case of a newer version of the protocol.
             None => Ok(()),
             Some(State::Differing(differing)) => {
-                self.list(&differing.buckets, &nonce, requests).await
+                self.send_versions(&differing.buckets, &nonce, requests)
+                    .await
             }
             Some(State::Commit(commit)) => {
                 let servers = own_servers::decode(&commit.own_servers);
@@ -232,7 +233,7 @@ impl Client {
     }
 
     /// Lists the resources in some buckets.
-    async fn list(
+    async fn send_versions(
         &self,
         buckets: &[u32],
         nonce: &str,

@@ -44,7 +44,7 @@ impl TokenFile {
     }
 
     /// Waits until the file has another token than the one in use.
-    pub(crate) async fn replaced(&self, used: &Credential) {
+    pub(crate) async fn wait_for_replacement(&self, used: &Credential) {
         loop {
             tokio::time::sleep(INTERVAL).await;
             // If the file can't be read now, the token in use may still be valid.
@@ -96,7 +96,7 @@ mod tests {
         fs::write(&path, "old").expect("written");
         let file = TokenFile::new(path.clone());
         let used = file.read().expect("a token");
-        let replaced = file.replaced(&used);
+        let replaced = file.wait_for_replacement(&used);
         tokio::pin!(replaced);
         let minute = Duration::from_secs(60);
         assert!(tokio::time::timeout(minute, &mut replaced).await.is_err());

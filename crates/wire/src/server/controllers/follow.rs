@@ -69,7 +69,7 @@ pub async fn follow(
         )));
         let attempt = async {
             let start = Instant::now();
-            let error = attempt(&server, &options, &current).await;
+            let error = connect_and_exchange(&server, &options, &current).await;
             let Err(error) = error else { return };
             backoff = match start.elapsed() > BACKOFF.1 {
                 true => BACKOFF.0,
@@ -108,7 +108,7 @@ enum FollowError {
     Status(#[from] Status),
 }
 
-async fn attempt(
+async fn connect_and_exchange(
     server: &Server,
     options: &FollowOptions,
     leader: &Leader,
@@ -136,7 +136,7 @@ async fn attempt(
     });
     let replaced = async {
         match (&options.token, &token) {
-            (Some(file), Some(token)) => file.replaced(token).await,
+            (Some(file), Some(token)) => file.wait_for_replacement(token).await,
             _ => std::future::pending().await,
         }
     };
