@@ -151,8 +151,7 @@ traffic between two of a hundred Services, which have twenty Pods.
   status show it; for an unreachable API server, from when it is reachable again. A failed request is lost, unless a
   proxy was killed and the request either had begun before (in flight), or failed without a response and began before
   the load balancer could know: until the Pod is no longer a ready endpoint of the Gateway's Service, and one second
-  more for kube-proxy. `pointsman.io/InEffect` is about the proxies of the leader, so an event that moves proxies between
-  the replicas may change the statuses of all routes.
+  more for kube-proxy.
 - Coexistence: each route has two parents, a Gateway of Pointsman and one of Traefik. The writer of a status is known
   from `managedFields`.
 """
