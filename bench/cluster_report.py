@@ -26,7 +26,7 @@ def tables(results):
             parts += ["## Targets", table(["", "measured", "target", "met"], [[*row[:3], "yes" if row[3] else "no"] for row in targets(scale["Pointsman"])])]
         parts += ["## Scale", table(["", *scale, *(["ratio"] if len(scale) > 1 else [])], list(scale_rows(scale)))]
     if chaos := results.get("chaos"):
-        parts += ["## Chaos", table(["", "change in effect", "status correct", "status writes", "requests", "in flight", "before the load balancer knew", "lost"], list(chaos_rows(chaos)))]
+        parts += ["## Chaos", table(["", "change in effect", "status correct", "status writes", "requests", "in flight", "failed before endpoint removal", "lost"], list(chaos_rows(chaos)))]
     if row := results.get("coexistence"):
         parts += ["## Coexistence", table(["", "measured", "target", "met"], list(coexistence_rows(row)))]
     return "\n\n".join(parts)
@@ -40,7 +40,7 @@ def targets(rows):
     """Targets of Pointsman: what, measured, target, and whether it is met."""
     probes = {count: row["probe_p50"] for count, row in rows.items()}
     for count, row in rows.items():
-        yield (f"one more route, {number(count)}", f"p50 {row['probe_p50']:.1f} ms, p99 {row['probe_p99']:.1f} ms; API server {row['answer_p50']:.1f} ms", f"p50 < {PROBE_MS} ms", row["probe_p50"] < PROBE_MS)
+        yield (f"one more route, {number(count)}", f"p50 {row['probe_p50']:.1f} ms, p99 {row['probe_p99']:.1f} ms; API server response {row['answer_p50']:.1f} ms", f"p50 < {PROBE_MS} ms", row["probe_p50"] < PROBE_MS)
     first, last = list(probes)[0], list(probes)[-1]
     yield f"ratio of p50 at {number(last)} and at {first}", f"{probes[last] / probes[first]:.2f}", "flat: < 1.5", probes[last] < 1.5 * probes[first]
     for count, row in rows.items():
@@ -66,9 +66,9 @@ def scale_rows(scale):
                 numeric = all(isinstance(value, (int, float)) for value in values) and values[0]
                 cells.append(f"{values[1] / values[0]:,.1f}" if numeric else "–")
             return [f"{what}, {number(count)}", *cells]
-        yield line("one more route to its first answer, p50", lambda row: row["probe_p50"], lambda value: f"{value:,.1f} ms")
-        yield line("one more route to its first answer, p99", lambda row: row["probe_p99"], lambda value: f"{value:,.1f} ms")
-        yield line("– of this, until the API server has answered, p50", lambda row: row["answer_p50"], lambda value: f"{value:,.1f} ms")
+        yield line("one more route to its first response, p50", lambda row: row["probe_p50"], lambda value: f"{value:,.1f} ms")
+        yield line("one more route to its first response, p99", lambda row: row["probe_p99"], lambda value: f"{value:,.1f} ms")
+        yield line("– of this, until the API server has responded, p50", lambda row: row["answer_p50"], lambda value: f"{value:,.1f} ms")
         if count == "0":
             continue
         yield line("routes applied one by one", lambda row: row["applied_seconds"], lambda value: f"{value:,.1f} s", added)
@@ -138,7 +138,7 @@ traffic between two of a hundred Services, which have twenty Pods.
 - One more route: the time from sending the request to the API server to the first response with status 200, with a
   request every millisecond on one connection through the Gateway's address. No other route matches these requests. The
   time includes the API server's own, which the table shows too; a route may be in effect before the API server has
-  answered. 20 routes, with pauses of at least 1.5 s.
+  responded. 20 routes, with pauses of at least 1.5 s.
 - Applied routes: created by eight connections in parallel. Status writes are counted by the API server
   (`apiserver_request_total`). Pointsman writes at most 200 statuses per second.
 - The condition `pointsman.io/InEffect` costs no write of its own: a change that all proxies acknowledge within a second
@@ -150,8 +150,8 @@ traffic between two of a hundred Services, which have twenty Pods.
   backend is missing, or exists again. "Change in effect" and "status correct" are the times until responses and its
   status show it; for an unreachable API server, from when it is reachable again. A failed request is lost, unless a
   proxy was killed and the request either had begun before (in flight), or failed without a response and began before
-  the load balancer could know: until the Pod is no longer a ready endpoint of the Gateway's Service, and one second
-  more for kube-proxy.
+  the removal of the endpoint: until the Pod is no longer a ready endpoint of the Gateway's Service, and one second more
+  for kube-proxy.
 - Coexistence: each route has two parents, a Gateway of Pointsman and one of Traefik. The writer of a status is known
   from `managedFields`.
 """
