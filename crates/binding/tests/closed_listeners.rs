@@ -74,7 +74,7 @@ fn a_listener_without_valid_route_kinds_reserves_its_hostname() {
         (
             "{name: a, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: TCPRoute}]}}",
             "{name: all, port: 80, protocol: HTTP, hostname: b.example}",
-            "requests for hosts that no other listener of port 80 names get 404, and no other listener gets them: ",
+            "requests for hosts without a listener of their own on port 80 get 404, and no other listener gets them: ",
         ),
         (
             "{name: a, port: 443, protocol: TLS, hostname: a.example, tls: {mode: Passthrough}, allowedRoutes: {kinds: [{kind: HTTPRoute}]}}",

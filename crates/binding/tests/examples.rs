@@ -278,7 +278,7 @@ fn warns(example: &Example, words: &str) -> bool {
 }
 
 const FOO: &str = "HTTPRoute store/foo-route";
-const NOT_SERVED: &str = "not of a supported kind of parent";
+const NOT_SERVED: &str = "not a supported kind of parent";
 
 #[test]
 fn parents_of_unsupported_kinds_get_a_warning_and_no_status_entry() {

@@ -311,7 +311,7 @@ fn a_parent_of_another_kind_gets_a_warning_and_no_status_entry() {
         bound
             .warnings()
             .iter()
-            .any(|w| w.message.contains("not of a supported kind of parent"))
+            .any(|w| w.message.contains("not a supported kind of parent"))
     );
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn resolve(
                 format!("{kind_name}.{group}")
             };
             let message = format!(
-                "{full} {name} is not a supported backend; Service, ServiceImport.multicluster.x-k8s.io and XBackend.gateway.networking.x-k8s.io are"
+                "{full} {name} is not a supported backend; supported kinds: Service, ServiceImport.multicluster.x-k8s.io, XBackend.gateway.networking.x-k8s.io"
             );
             return fault(FaultReason::InvalidKind, message);
         }

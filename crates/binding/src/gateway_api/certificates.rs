@@ -52,7 +52,7 @@ pub(crate) fn resolve_certificate(
     if !group.is_empty() || kind != "Secret" {
         let message = wrong_group(group, kind, name, &[Kind::Secret]).unwrap_or_else(|| {
             let found = full_kind(group, kind);
-            format!("{found} {name} is not a supported certificate reference; a Secret is")
+            format!("{found} {name} is not a supported certificate reference; use a Secret")
         });
         return Err((CertificateRefError::InvalidKind, message));
     }
@@ -150,7 +150,7 @@ pub(crate) fn resolve_authorities(
             let kinds = [Kind::ConfigMap, Kind::ClusterTrustBundle];
             let message = wrong_group(group, kind, name, &kinds).unwrap_or_else(|| {
                 let found = full_kind(group, kind);
-                format!("{found} {name} is not a supported reference to CA certificates; a ConfigMap or a ClusterTrustBundle is")
+                format!("{found} {name} is not a supported reference to CA certificates; use a ConfigMap or a ClusterTrustBundle")
             });
             return Err((CertificateRefError::InvalidKind, message));
         }

@@ -348,7 +348,7 @@ fn check_address(
             unusable.get_or_insert(("AddressNotUsable", message));
         }
         (other, _) => {
-            let message = format!("addresses of type {other} are not supported; only IPAddress is");
+            let message = format!("addresses of type {other} are not supported; use IPAddress");
             refused.get_or_insert(("UnsupportedAddress", message));
         }
     }

@@ -118,7 +118,7 @@ pub(crate) fn parameters(
     merged.map_err(|error| format!("GatewayParameters: {error}"))
 }
 
-/// Removes limits that proxies would not accept: they would not start. Returns what is wrong with them.
+/// Removes limits that proxies would not accept: they would not start. Returns the errors.
 pub(crate) fn remove_invalid_limits(
     reader: &Reader<'_>,
     parameters: &mut GatewayParametersSpec,
@@ -168,7 +168,7 @@ fn resolve<'a>(
 ) -> Result<&'a GatewayParameters, String> {
     if Kind::find(group, kind) != Some(Kind::GatewayParameters) {
         return Err(format!(
-            "{kind} {name} is not supported; only GatewayParameters.pointsman.io is"
+            "{kind} {name} is not supported; use GatewayParameters.pointsman.io"
         ));
     }
     let Some(namespace) = namespace else {

@@ -86,7 +86,7 @@ impl ListenerView {
         let port = self.spec.port;
         let hosts = match &self.hostname {
             Some(hostname) => hostname.to_string(),
-            None => format!("hosts that no other listener of port {port} names"),
+            None => format!("hosts without a listener of their own on port {port}"),
         };
         let consequence = match self.protocol {
             Some(Protocol::Http) => format!("requests for {hosts} get 404"),
@@ -192,7 +192,7 @@ pub(crate) fn evaluate(
     };
     if protocol.is_none() {
         let message = format!(
-            "protocol {} is not supported; HTTP, HTTPS, TLS, TCP and UDP are",
+            "protocol {} is not supported; supported protocols: HTTP, HTTPS, TLS, TCP, UDP",
             spec.protocol
         );
         view.refused = Some(("UnsupportedProtocol", message));

@@ -46,7 +46,7 @@ pub(crate) fn mesh_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Co
             let name = Name::new("", reference.name.as_str());
             if kind != Some(Kind::MeshSettings) {
                 let message = format!(
-                    "parametersRef: {} {name} is not supported; only MeshSettings.pointsman.io is",
+                    "parametersRef: {} {name} is not supported; use MeshSettings.pointsman.io",
                     reference.kind
                 );
                 Condition::no("Accepted", "InvalidParameters", message)

@@ -27,7 +27,7 @@ pub(crate) fn resolve_trust(
         Some("System") => return (Some(Trust::System), Vec::new()),
         Some(other) => {
             let message =
-                format!("wellKnownCACertificates `{other}` is not supported; only `System` is");
+                format!("wellKnownCACertificates `{other}` is not supported; use `System`");
             return (None, vec![("Invalid", message)]);
         }
         None => {}

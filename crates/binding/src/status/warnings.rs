@@ -301,7 +301,7 @@ impl Binder {
         let reason = gateway.and_then(|gateway| self.explain_unserved(&gateway));
         reason.unwrap_or_else(|| {
             let parent = parent_text(reference);
-            format!("{parent} is not of a supported kind of parent: Gateway, ListenerSet, Service and ServiceImport are")
+            format!("{parent} is not a supported kind of parent; supported kinds: Gateway, ListenerSet, Service, ServiceImport")
         })
     }
 }
