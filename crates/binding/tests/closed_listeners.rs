@@ -63,6 +63,18 @@ fn a_listener_with_a_missing_secret_reserves_its_hostname() {
     assert_eq!(bound.frontends[id].secrets().count(), 0);
 }
 
+// Nothing listens, so there are no TLS handshakes to reject.
+#[test]
+fn the_message_of_an_unsupported_protocol_claims_no_consequence() {
+    let bound = Bound::of(&gateway(&[
+        "{name: a, port: 80, protocol: example.com/FOO}",
+    ]));
+    assert_eq!(
+        programmed(&bound, G, "a"),
+        "protocol example.com/FOO is not supported; supported protocols: HTTP, HTTPS, TLS, TCP, UDP"
+    );
+}
+
 #[test]
 fn a_listener_without_valid_route_kinds_reserves_its_hostname() {
     for (listener, all, message) in [

@@ -80,19 +80,22 @@ impl ListenerView {
     /// Extends the message about a listener that does not serve traffic with the consequence for clients. The consequence comes first, because the message may
     /// end with YAML.
     fn unserved_message(&self, message: &str) -> String {
-        if !self.reserves_hostname {
+        // Without a supported protocol, nothing listens.
+        let (true, Some(protocol)) = (self.reserves_hostname, self.protocol) else {
             return message.to_owned();
-        }
+        };
         let port = self.spec.port;
         let hosts = match &self.hostname {
             Some(hostname) => hostname.to_string(),
             None => format!("hosts without a listener of their own on port {port}"),
         };
-        let consequence = match self.protocol {
-            Some(Protocol::Http) => format!("requests for {hosts} get 404"),
-            Some(Protocol::Tcp) => format!("connections to port {port} are closed"),
-            Some(Protocol::Udp) => format!("datagrams to port {port} are dropped"),
-            _ => format!("TLS handshakes for {hosts} are rejected"),
+        let consequence = match protocol {
+            Protocol::Http => format!("requests for {hosts} get 404"),
+            Protocol::Tcp => format!("connections to port {port} are closed"),
+            Protocol::Udp => format!("datagrams to port {port} are dropped"),
+            Protocol::Https | Protocol::Tls(_) => {
+                format!("TLS handshakes for {hosts} are rejected")
+            }
         };
         format!("{consequence}, and no other listener gets them: {message}")
     }
