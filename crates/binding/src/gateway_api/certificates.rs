@@ -56,19 +56,8 @@ pub(crate) fn resolve_certificate(
         });
         return Err((CertificateRefError::InvalidKind, message));
     }
-    let to_namespace = other.as_deref().unwrap_or(namespace);
-    let reference = CrossNamespaceReference {
-        from,
-        namespace,
-        group,
-        kind,
-        to_namespace,
-        name,
-    };
-    if !reference.is_permitted(reader) {
-        return Err((CertificateRefError::NotPermitted, reference.missing()));
-    }
-    let secret_name = Name::new(to_namespace, name.as_str());
+    let target = (&**group, &**kind, &**name, other.as_deref());
+    let secret_name = permitted_name(reader, from, namespace, target)?;
     let secret = reader.secret(&secret_name).ok_or_else(|| {
         (
             CertificateRefError::InvalidContent,
@@ -91,6 +80,28 @@ pub(crate) fn resolve_certificate(
     })
 }
 
+/// Returns the name of the object that a reference of a namespace names. Fails if it is in another namespace and no ReferenceGrant permits the reference.
+fn permitted_name(
+    reader: &Reader<'_>,
+    from: Kind,
+    namespace: &str,
+    (group, kind, name, other): (&str, &str, &str, Option<&str>),
+) -> Result<Name, (CertificateRefError, String)> {
+    let to_namespace = other.unwrap_or(namespace);
+    let reference = CrossNamespaceReference {
+        from,
+        namespace,
+        group,
+        kind,
+        to_namespace,
+        name,
+    };
+    match reference.is_permitted(reader) {
+        true => Ok(Name::new(to_namespace, name)),
+        false => Err((CertificateRefError::NotPermitted, reference.missing())),
+    }
+}
+
 fn missing(reader: &Reader<'_>, kind: Kind, name: &Name) -> String {
     let name = name.clone();
     reader.missing(&ObjectKey { kind, name })
@@ -105,19 +116,8 @@ pub(crate) fn resolve_authorities(
 ) -> Result<Vec<Arc<[u8]>>, (CertificateRefError, String)> {
     let (field, pem) = match (group, kind) {
         ("", "ConfigMap") => {
-            let to_namespace = other.unwrap_or(namespace);
-            let reference = CrossNamespaceReference {
-                from,
-                namespace,
-                group,
-                kind,
-                to_namespace,
-                name,
-            };
-            if !reference.is_permitted(reader) {
-                return Err((CertificateRefError::NotPermitted, reference.missing()));
-            }
-            let name = Name::new(to_namespace, name);
+            let target = (group, kind, name, other);
+            let name = permitted_name(reader, from, namespace, target)?;
             let map = reader.config_map(&name).ok_or_else(|| {
                 (
                     CertificateRefError::InvalidContent,
