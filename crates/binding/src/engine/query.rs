@@ -1,7 +1,8 @@
 //! Queries, their inputs, and the tracker that records which query read which input.
 //!
 //! Each computation (a [`Query`]) reads through a [`Reader`](super::Reader), which records every [`Input`], including objects that don't exist. A change
-//! invalidates the queries that read the changed inputs, and only those are computed again. Dependencies are never declared by hand, so none can be missed.
+//! invalidates the queries that read the changed inputs, and only those are computed again. Dependencies are
+//! declared by hand only for Kuma policies (see `kuma/queries.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

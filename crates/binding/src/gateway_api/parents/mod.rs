@@ -30,7 +30,7 @@ pub(crate) struct MeshParentKind {
 }
 
 /// All kinds of mesh parents.
-const MESH_PARENTS: [MeshParentKind; 2] = [service::PARENT, service_import::PARENT];
+const MESH_PARENTS: &[MeshParentKind] = &[service::PARENT, service_import::PARENT];
 
 /// The object that a parent reference names.
 pub(crate) enum Parent {
