@@ -35,7 +35,7 @@ pub use gateway_api::observation::Observation;
 pub use gateway_api::served_api::ServedApi;
 pub use kuma::{MergedRule, MergedRules, UnresolvedOutbound};
 pub use status::certificate_warnings::CERTIFICATE_KINDS;
-pub use status::effect::{Effect, OutdatedProxies, RouteEffect, Settling};
+pub use status::effect::{Effect, ExpectedChange, OutdatedProxies, RouteEffect};
 pub use status::has_status;
 pub use status::warnings::Warning;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use imbl::OrdMap;
-use pointsman_binding::Settling;
+use pointsman_binding::ExpectedChange;
 use pointsman_binding::status::Status;
 use pointsman_binding::status::effect::IN_EFFECT;
 use pointsman_resources::ObjectKey;
@@ -125,22 +125,22 @@ impl StatusEntry {
         let namespace = &document.resource.meta().namespace;
         let base_json = base.as_ref().and_then(|base| base.to_json(namespace));
         let timed = TimedStatus::merge(new, namespace, base_json.as_ref(), now);
-        let is_settled = match new.settling() {
-            Settling::Settled => true,
-            Settling::Pending => false,
-            Settling::Reconnecting => !base_json
+        let is_settled = match new.expected_change() {
+            ExpectedChange::None => true,
+            ExpectedChange::Acknowledgement => false,
+            ExpectedChange::Reconnection => !base_json
                 .as_ref()
                 .is_some_and(|base| has_effect(base, new.generation)),
         };
-        let is_final = new.settling() == Settling::Settled;
+        let is_final = new.expected_change() == ExpectedChange::None;
         entry(Some(timed), base.filter(|_| !is_final), is_settled)
     }
 
     /// Returns the last settled status.
     fn last_settled(&self) -> Option<&TimedStatus> {
-        match self.status.as_ref()?.settling() {
-            Settling::Settled => self.timed.as_ref(),
-            Settling::Pending | Settling::Reconnecting => self.settled.as_ref(),
+        match self.status.as_ref()?.expected_change() {
+            ExpectedChange::None => self.timed.as_ref(),
+            ExpectedChange::Acknowledgement | ExpectedChange::Reconnection => self.settled.as_ref(),
         }
     }
 

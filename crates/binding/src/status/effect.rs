@@ -214,26 +214,26 @@ impl Store {
 
 /// Expectation that a status will change without a change of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Settling {
+pub enum ExpectedChange {
     /// No change is expected.
     #[default]
-    Settled,
+    None,
     /// Proxies are expected to connect again.
-    Reconnecting,
+    Reconnection,
     /// Proxies are expected to acknowledge a change.
-    Pending,
+    Acknowledgement,
 }
 
 impl Status {
     /// Returns the expected change of the status, apart from changes of the configuration. Until it occurs, the previous status is reported.
-    pub fn settling(&self) -> Settling {
+    pub fn expected_change(&self) -> ExpectedChange {
         let conditions = self.conditions();
         let effects = conditions.iter().map(|(_, condition)| condition);
         let effects = effects.filter(|condition| condition.kind == IN_EFFECT);
         let phases = effects.map(|condition| match condition.reason {
-            PENDING => Settling::Pending,
-            RECONNECTING => Settling::Reconnecting,
-            _ => Settling::Settled,
+            PENDING => ExpectedChange::Acknowledgement,
+            RECONNECTING => ExpectedChange::Reconnection,
+            _ => ExpectedChange::None,
         });
         phases.max().unwrap_or_default()
     }
