@@ -82,8 +82,8 @@ impl Binder {
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Delta {
         for change in changes {
             match change {
-                Change::Put(resource) => self.put(&resource.key(), Some(resource)),
-                Change::Delete(key) => self.put(&key, None),
+                Change::Put(resource) => self.upsert_or_remove(&resource.key(), Some(resource)),
+                Change::Delete(key) => self.upsert_or_remove(&key, None),
                 Change::Observe(gateway, seen) => {
                     if self.store.set_observation(&gateway, seen) {
                         self.tracker
@@ -101,7 +101,7 @@ impl Binder {
                         self.tracker.invalidate_readers(&Input::Object(key));
                     }
                 }
-                Change::Need(id, needed) => self.need(id, needed),
+                Change::Need(id, needed) => self.set_needed(id, needed),
                 Change::Content(source, content) => {
                     if self.store.set_content(&source, content) {
                         self.tracker.invalidate_readers(&Input::Content(source));
@@ -157,8 +157,8 @@ impl Binder {
         }
     }
 
-    fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) {
-        let inputs = self.store.put(key, resource);
+    fn upsert_or_remove(&mut self, key: &ObjectKey, resource: Option<Resource>) {
+        let inputs = self.store.upsert_or_remove(key, resource);
         if inputs.is_empty() {
             return;
         }
@@ -169,7 +169,7 @@ impl Binder {
         self.invalidate_queries_of(key);
     }
 
-    fn need(&mut self, id: BackendId, needed: bool) {
+    fn set_needed(&mut self, id: BackendId, needed: bool) {
         let changed = match needed {
             true => self.needed.insert(id.clone()),
             false => self.needed.remove(&id),

@@ -160,7 +160,7 @@ impl Store {
     }
 
     /// Adds, replaces or removes an object. Returns the inputs that changed; none if the object is equal to the old one.
-    pub fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) -> Vec<Input> {
+    pub fn upsert_or_remove(&mut self, key: &ObjectKey, resource: Option<Resource>) -> Vec<Input> {
         if self.objects.get(key) == resource.as_ref() {
             return Vec::new();
         }
