@@ -34,7 +34,7 @@ pub(crate) struct PolicyOutcome {
 
 impl PolicyOutcome {
     /// Returns whether policies send some of a proxy's requests to another destination or reply to them.
-    pub fn diverts(&self, proxy: &ObjectKey, own: &BackendId) -> bool {
+    pub fn overrides_default_destination(&self, proxy: &ObjectKey, own: &BackendId) -> bool {
         let routes = self.attachments.iter().filter(|((id, _), _)| {
             matches!(id, FrontendId::Outbound(outbound) if outbound.dataplane == *proxy)
         });

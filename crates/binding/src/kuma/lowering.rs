@@ -76,7 +76,7 @@ impl PolicyLowering<'_, '_> {
         let mut rules = Vec::new();
         for (index, rule) in merged.iter().enumerate() {
             self.record_overridden(rule);
-            match lower_matches(rule.matches, self.pathless()) {
+            match lower_matches(rule.matches, self.default_path_predicate()) {
                 Ok(matches) => self.rule(index, rule, matches, &mut rules),
                 Err(why) => {
                     for source in &rule.from {
@@ -102,7 +102,8 @@ impl PolicyLowering<'_, '_> {
     pub fn default_rule(&mut self) -> Option<BoundRule> {
         let backend = self.own_destination(false)?;
         let matches = match self.http {
-            true => lower_matches(&[Match::default()], self.pathless()).unwrap_or_default(),
+            true => lower_matches(&[Match::default()], self.default_path_predicate())
+                .unwrap_or_default(),
             false => Vec::new(),
         };
         Some(new_rule(
@@ -116,7 +117,7 @@ impl PolicyLowering<'_, '_> {
     }
 
     /// Returns the path predicate of a match without a path: "a match without a path comes after all (on gateways it is prefix `/`)".
-    fn pathless(&self) -> PathPredicate {
+    fn default_path_predicate(&self) -> PathPredicate {
         match self.destination {
             Some(_) => PathPredicate::Any,
             None => PathPredicate::Prefix("/".into()),
@@ -474,21 +475,21 @@ pub(crate) fn unmatchable_rules(key: &ObjectKey, route: &MeshRoute) -> Option<St
     (!why.is_empty()).then(|| why.join("; "))
 }
 
-fn lower_matches(wanted: &[Match], pathless: PathPredicate) -> Result<Vec<BoundMatch>, String> {
+fn lower_matches(wanted: &[Match], default_path: PathPredicate) -> Result<Vec<BoundMatch>, String> {
     wanted
         .iter()
         .enumerate()
-        .map(|(index, wanted)| lower_match(index, wanted, &pathless))
+        .map(|(index, wanted)| lower_match(index, wanted, &default_path))
         .collect()
 }
 
 fn lower_match(
     index: usize,
     wanted: &Match,
-    pathless: &PathPredicate,
+    default_path: &PathPredicate,
 ) -> Result<BoundMatch, String> {
     let path = match &wanted.path {
-        None => pathless.clone(),
+        None => default_path.clone(),
         Some(path) => match path.kind {
             PathMatchType::Exact => PathPredicate::Exact(path.value.as_str().into()),
             PathMatchType::PathPrefix => PathPredicate::Prefix(normalize_prefix(&path.value)),

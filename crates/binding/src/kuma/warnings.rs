@@ -309,9 +309,10 @@ impl Binder {
                     return false;
                 }
                 let outcome = self.kuma.destinations.get(id);
-                let is_diverted = outcome.is_some_and(|outcome| outcome.diverts(key, id));
+                let is_overridden =
+                    outcome.is_some_and(|outcome| outcome.overrides_default_destination(key, id));
                 let is_rejected = cross_mesh::caller_fault(reader, &proxy.mesh, id).is_some();
-                !is_diverted && (is_rejected || !backend::is_offered(reader, id))
+                !is_overridden && (is_rejected || !backend::is_offered(reader, id))
             };
             for (listen, to) in proxy.outbounds.iter().filter(|(_, to)| is_unusable(to)) {
                 all.push(Warning {
@@ -337,8 +338,9 @@ impl Binder {
         for (key, proxy) in proxies {
             for (listen, to) in &proxy.outbounds {
                 let outcome = self.kuma.destinations.get(to);
-                let is_diverted = outcome.is_some_and(|outcome| outcome.diverts(key, to));
-                let message = self.refused_message([to]).filter(|_| !is_diverted);
+                let is_overridden =
+                    outcome.is_some_and(|outcome| outcome.overrides_default_destination(key, to));
+                let message = self.refused_message([to]).filter(|_| !is_overridden);
                 all.extend(message.map(|message| Warning {
                     object: key.clone(),
                     field: "networking.outbound".to_owned(),
