@@ -121,7 +121,7 @@ impl BoundRoute {
         BoundRoute { meta, rules }
     }
 
-    /// Returns the route and index under which a rule is reported: for a merged rule, those of the strongest policy that contributes to it.
+    /// Returns the route and index under which a rule is reported: for a merged rule, those of the most specific policy that contributes to it.
     pub fn source<'r>(&'r self, rule: &'r BoundRule) -> (&'r ObjectKey, usize) {
         match rule.from.first() {
             Some(source) => (&source.policy, source.rule),
@@ -163,7 +163,7 @@ pub struct BoundRule {
     pub backend_timeout: Option<std::time::Duration>,
     /// Retries.
     pub retry: Option<RetryPolicy>,
-    /// The policies that it was merged from, strongest first. Empty for routes of the Gateway API.
+    /// The policies that it was merged from, most specific first. Empty for routes of the Gateway API.
     pub from: Vec<RuleSource>,
 }
 

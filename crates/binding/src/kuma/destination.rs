@@ -56,7 +56,7 @@ impl PolicyOutcome {
     }
 }
 
-/// Returns the items that include a destination, strongest first.
+/// Returns the items that include a destination, most specific first.
 pub(crate) fn items_for<'p>(
     reader: &Reader<'_>,
     policies: impl Iterator<Item = &'p Arc<MeshPolicy>>,

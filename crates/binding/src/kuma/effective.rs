@@ -23,7 +23,7 @@ use crate::{Binder, InactiveRoute};
 pub struct MergedRules {
     /// The destination, or the listener and hostname, as text.
     pub destination: String,
-    /// The rules, strongest policy first.
+    /// The rules, most specific policy first.
     pub rules: Vec<MergedRule>,
     /// The route that the rules are bound as, which determines the order in which they are tried; `None` without rules.
     pub route: Option<Arc<BoundRoute>>,
@@ -32,7 +32,7 @@ pub struct MergedRules {
 /// A merged rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergedRule {
-    /// Rules that contribute to it, strongest first. All have the same `matches`.
+    /// Rules that contribute to it, most specific first. All have the same `matches`.
     pub from: Vec<RuleSource>,
     /// Rule that sets `filters`.
     pub filters: Option<RuleSource>,
@@ -190,7 +190,7 @@ impl Binder {
         }
     }
 
-    /// Returns the rules for a MeshGateway that a stronger policy overrides, and the policies that target it but none of its listeners. Evaluates all
+    /// Returns the rules for a MeshGateway that a more specific policy overrides, and the policies that target it but none of its listeners. Evaluates all
     /// policies.
     pub fn inactive_on_gateway(&self, gateway: &ObjectKey) -> Vec<InactiveRoute> {
         let reader = Reader::new(&self.store);
@@ -368,7 +368,7 @@ fn overridden_rules(merged: &[EffectiveRule<'_>], target: &str) -> Vec<InactiveR
             rule: Some(overridden.rule.rule),
             reason: "Merged",
             message: format!(
-                "overridden by {}, which is stronger and has the same matches for {target}",
+                "overridden by {}, which is more specific and has the same matches for {target}",
                 overridden.winner
             ),
         })

@@ -104,7 +104,7 @@ fn proxies_of_others(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<(ObjectK
 /// A listener's name, and the items that apply to it by hostname.
 pub(crate) type ListenerItems<'p> = (String, BTreeMap<&'p str, Vec<ToItem<'p>>>);
 
-/// Returns the listeners of a MeshGateway on one of its proxies (the first by default), each with the items that apply to it, strongest first.
+/// Returns the listeners of a MeshGateway on one of its proxies (the first by default), each with the items that apply to it, most specific first.
 pub(crate) fn listeners<'p>(
     reader: &Reader<'_>,
     key: &ObjectKey,
@@ -476,7 +476,7 @@ impl ListenerResolver<'_, '_> {
         limits.find(|limit| *limit != 0)
     }
 
-    /// Returns the items that select this listener, strongest first.
+    /// Returns the items that select this listener, most specific first.
     fn items_for<'p>(
         &self,
         proxy: &MeshProxy,

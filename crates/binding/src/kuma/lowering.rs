@@ -34,7 +34,7 @@ pub(crate) struct PolicyFindings {
     pub unresolved: BTreeMap<ObjectKey, BTreeSet<(&'static str, String)>>,
     /// Rules that are not implemented as written.
     pub invalid: BTreeMap<ObjectKey, BTreeSet<String>>,
-    /// Rules and lists that stronger policies override, with the callers to whom that applies.
+    /// Rules and lists that more specific policies override, with the callers to whom that applies.
     pub overridden: BTreeMap<ObjectKey, BTreeSet<(OverriddenRule, Callers)>>,
     /// Surprising effects of merging.
     pub remarks: BTreeMap<ObjectKey, BTreeSet<String>>,
@@ -88,7 +88,7 @@ impl PolicyLowering<'_, '_> {
         rules
     }
 
-    /// Lowers the strongest of a stream's rules: "backendRefs replaced as a whole".
+    /// Lowers the most specific of a stream's rules: "backendRefs replaced as a whole".
     pub fn stream_rules(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
         let mut rules = Vec::new();
         if let Some(first) = merged.first() {

@@ -1,7 +1,7 @@
 //! Merges rules of several policies that have equal `matches`.
 //!
 //! "This MADR proposes to distribute `default` down into individual `rules` and merge `rules` based on structural equality of the
-//! `matches` value" (MADR 011). `filters` and `backendRefs` are each taken as a whole from the strongest policy that has them; an empty
+//! `matches` value" (MADR 011). `filters` and `backendRefs` are each taken as a whole from the most specific policy that has them; an empty
 //! list is one. Hostnames merge by "an exact string match" (MADR 045).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,19 +22,19 @@ pub(crate) struct EffectiveRule<'p> {
     pub filters: Option<(&'p [Filter], &'p MeshPolicy, RuleSource)>,
     /// Backend references, with the policy and rule that set them.
     pub backend_refs: Option<(&'p [BackendRef], &'p MeshPolicy, RuleSource)>,
-    /// Rules that contribute to this one, strongest first.
+    /// Rules that contribute to this one, most specific first.
     pub from: Vec<RuleSource>,
-    /// Rules and lists that a stronger policy overrides.
+    /// Rules and lists that a more specific policy overrides.
     pub overridden: Vec<OverriddenRule>,
 }
 
-/// A rule, or one of its lists, that a stronger policy overrides.
+/// A rule, or one of its lists, that a more specific policy overrides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OverriddenRule {
     pub rule: RuleSource,
     /// The overridden list (`filters` or `backendRefs`); `None` if the whole rule is overridden.
     pub part: Option<&'static str>,
-    /// The stronger policy.
+    /// The more specific policy.
     pub winner: ObjectKey,
 }
 
@@ -47,7 +47,7 @@ static FORWARD_UNCHANGED: LazyLock<Rule> = LazyLock::new(|| Rule {
     },
 });
 
-/// Merges the rules of items that are sorted strongest first: the strongest policy's rules in their order, then those that each next one adds.
+/// Merges the rules of items that are sorted most specific first: the most specific policy's rules in their order, then those that each next one adds.
 pub(crate) fn merge<'p>(items: &[ToItem<'p>]) -> Vec<EffectiveRule<'p>> {
     let mut merged: Vec<EffectiveRule<'p>> = Vec::new();
     let mut positions: FastMap<&[Match], usize> = FastMap::default();
@@ -79,7 +79,7 @@ pub(crate) fn merge<'p>(items: &[ToItem<'p>]) -> Vec<EffectiveRule<'p>> {
 }
 
 impl<'p> EffectiveRule<'p> {
-    /// Takes from a weaker rule the lists that no stronger rule set.
+    /// Takes from a less specific rule the lists that no more specific rule set.
     fn add(&mut self, rule: &'p Rule, policy: &'p MeshPolicy, source: RuleSource) {
         let mut used = self.from.is_empty();
         let mut overrides: Vec<(&'static str, ObjectKey)> = Vec::new();
@@ -100,7 +100,7 @@ impl<'p> EffectiveRule<'p> {
             (_, None) => {}
         }
         if !used && overrides.is_empty() {
-            // The rule sets neither list, so the strongest rule overrides it as a whole.
+            // The rule sets neither list, so the most specific rule overrides it as a whole.
             let first = self.from.iter().take(1);
             overrides.extend(first.map(|first| ("", first.policy.clone())));
         }
@@ -133,7 +133,7 @@ pub(crate) fn group_by_hostname<'p>(items: &[ToItem<'p>]) -> BTreeMap<&'p str, V
     groups
 }
 
-/// Sorts rules whose hostnames are spelled differently but denote the same hosts: they are not merged, but the stronger come first.
+/// Sorts rules whose hostnames are spelled differently but denote the same hosts: they are not merged, but the more specific come first.
 pub(crate) fn sort_by_strength<'p>(
     mut rules: Vec<EffectiveRule<'p>>,
     items: &[ToItem<'p>],

@@ -20,7 +20,7 @@ pub(crate) struct MeshPolicy {
     origin: PolicyOrigin,
 }
 
-/// Role of a policy, weakest first.
+/// Role of a policy, least specific first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicyRole {
     /// Written by the mesh's operators.
@@ -33,7 +33,7 @@ pub(crate) enum PolicyRole {
     WorkloadOwner,
 }
 
-/// Control plane that a policy was created on, weakest first.
+/// Control plane that a policy was created on, least specific first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PolicyOrigin {
     Global,
@@ -148,7 +148,7 @@ impl<'p> ToItem<'p> {
         &self.policy.route.spec.to[self.to]
     }
 
-    /// Compares two items; the lesser is the stronger. The order does not depend on when policies were created.
+    /// Compares two items; the lesser is the more specific. The order does not depend on when policies were created.
     pub fn compare(&self, other: &ToItem<'_>) -> Ordering {
         let (a, b) = (self, other);
         let top = |item: &ToItem<'_>| {

@@ -98,7 +98,7 @@ impl Binder {
         })
     }
 
-    /// Describes the rules of a policy, and lists in them, that stronger policies override.
+    /// Describes the rules of a policy, and lists in them, that more specific policies override.
     fn overridden_rules(
         &self,
         key: &ObjectKey,

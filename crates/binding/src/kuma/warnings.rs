@@ -176,7 +176,7 @@ impl Binder {
             for ((frontend, _), route) in &outcome.attachments {
                 let is_http = outcome.frontends.get(frontend);
                 let is_http = is_http.is_some_and(|frontend| frontend.protocol == Protocol::Http);
-                // The weakest policy is reported: a last rule in it would match the remaining requests.
+                // The least specific policy is reported: a last rule in it would match the remaining requests.
                 let source = route.rules.last().and_then(|rule| rule.from.last());
                 if let (true, Some(source)) = (is_http, source)
                     && let FrontendId::Outbound(outbound) = frontend

@@ -100,7 +100,7 @@ fn explain_accepts_a_dataplane_and_a_mesh_gateway() {
     assert_eq!(json(&pod)["backends"][0]["tags"]["version"], "1.0");
 }
 
-/// "which rule takes this request and why, and why every other one does not": this includes rules that a stronger policy replaced.
+/// "which rule takes this request and why, and why every other one does not": this includes rules that a more specific policy replaced.
 #[test]
 fn explain_lists_rules_that_were_replaced_by_merging() {
     let rule = "rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshService, name: b}]}}]";
@@ -136,13 +136,13 @@ fn explain_lists_rules_that_were_replaced_by_merging() {
     );
     assert_eq!(
         lost["detail"],
-        "Merged: overridden by MeshHTTPRoute mesh:default/mine, which is stronger and has the same matches for MeshService mesh:default/b"
+        "Merged: overridden by MeshHTTPRoute mesh:default/mine, which is more specific and has the same matches for MeshService mesh:default/b"
     );
     let lost = ask(&["--gateway", "edge", "http://b.com:8080/"]);
     assert_eq!((&lost["name"], &lost["rule"]), (&"z".into(), &0.into()));
     assert_eq!(
         lost["detail"],
-        "Merged: overridden by MeshHTTPRoute mesh:default/x, which is stronger and has the same matches for listener 8080 b.com"
+        "Merged: overridden by MeshHTTPRoute mesh:default/x, which is more specific and has the same matches for listener 8080 b.com"
     );
     // "Characters in a matching non-wildcard hostname", then "Characters in a matching hostname".
     let output = pointsman(&["check", "-f", "-", "--for", "edge", "-o", "json"], &mesh);
