@@ -94,8 +94,8 @@ const EXPECTED: &[(&str, &[&str], &[&str])] = &[
     (
         "kuma-cross-mesh",
         &[
-            "mesh:shop/across 10443/catalog.mesh MeshGateway 10443/catalog.mesh/",
-            "mesh:partners/orders-1 -> MeshService mesh:shop/across with kuma.io/mesh=shop MeshService mesh:shop/across",
+            "mesh:shop/catalog-gateway 10443/catalog.mesh MeshGateway 10443/catalog.mesh/",
+            "mesh:partners/orders-1 -> MeshService mesh:shop/catalog-gateway with kuma.io/mesh=shop MeshService mesh:shop/catalog-gateway",
         ],
         &[],
     ),

@@ -356,11 +356,11 @@ fn explain_respects_the_access_rules_of_a_cross_mesh_listener() {
     let folder = example("kuma-cross-mesh");
     let more = "{type: Mesh, name: plain}
 ---
-{type: Dataplane, mesh: plain, name: outsider, networking: {address: 127.0.0.1, inbound: [{port: 1, tags: {kuma.io/service: o}}], outbound: [{port: 10009, tags: {kuma.io/service: across, kuma.io/mesh: shop}}]}}
+{type: Dataplane, mesh: plain, name: outsider, networking: {address: 127.0.0.1, inbound: [{port: 1, tags: {kuma.io/service: o}}], outbound: [{port: 10009, tags: {kuma.io/service: catalog-gateway, kuma.io/mesh: shop}}]}}
 ---
 {type: Dataplane, mesh: shop, name: front-1, networking: {address: 127.0.0.1, inbound: [{port: 1, tags: {kuma.io/service: front}}], outbound: [{port: 10011, tags: {kuma.io/service: catalog}}]}}
 ---
-{type: MeshHTTPRoute, mesh: partners, name: own, spec: {to: [{targetRef: {kind: MeshService, name: across}, rules: [{matches: [{path: {prefix: /p}}], default: {}}]}]}}
+{type: MeshHTTPRoute, mesh: partners, name: own, spec: {to: [{targetRef: {kind: MeshService, name: catalog-gateway}, rules: [{matches: [{path: {prefix: /p}}], default: {}}]}]}}
 ";
     let ask = |arguments: &[&str]| {
         let all = [
@@ -391,7 +391,7 @@ fn explain_respects_the_access_rules_of_a_cross_mesh_listener() {
     assert_eq!(result["outcome"], "no-route");
     // Without a client proxy, the gateway is unreachable.
     assert_eq!(
-        ask(&["--gateway", "across", "http://catalog.mesh:10443/public/x"]).0,
+        ask(&["--gateway", "catalog-gateway", "http://catalog.mesh:10443/public/x"]).0,
         Some(1)
     );
     // The policy that applies to the request is not listed as inactive.
