@@ -1,5 +1,6 @@
 //! The console examples of the README and of docs/ must show the actual output.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -98,4 +99,54 @@ fn tests_named_by_the_docs_exist() {
             );
         }
     }
+}
+
+/// Returns the dependencies of a manifest that are not crates of the project, each with whether only tests or benchmarks use it.
+fn dependencies(manifest: &str) -> Vec<(String, bool)> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+            continue;
+        }
+        let is_dev = match section {
+            "dependencies" | "build-dependencies" => false,
+            "dev-dependencies" => true,
+            _ => continue,
+        };
+        let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        if !name.is_empty() && !name.starts_with(['#', '}']) && !name.starts_with("pointsman-") {
+            found.push((name.to_owned(), is_dev));
+        }
+    }
+    found
+}
+
+#[test]
+fn docs_dependencies_md_has_a_line_for_each_dependency() {
+    let page = std::fs::read_to_string(root().join("docs/dependencies.md")).expect("a text");
+    let (mut documented, mut named) = (BTreeSet::new(), BTreeSet::new());
+    for row in page.lines().filter(|line| line.starts_with("| ")).skip(2) {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        for name in cells[0].trim_start_matches("| ").split(", ") {
+            named.insert(name.to_owned());
+            let users = cells[1].split(", ").filter(|user| *user != "tests");
+            documented.extend(users.map(|user| (name.to_owned(), user.to_owned())));
+        }
+    }
+    let (mut used, mut all) = (BTreeSet::new(), BTreeSet::new());
+    for entry in std::fs::read_dir(root().join("crates")).expect("crates") {
+        let folder = entry.expect("an entry").path();
+        let user = folder.file_name().expect("a name").to_string_lossy();
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        for (name, is_dev) in dependencies(&manifest) {
+            all.insert(name.clone());
+            if !is_dev && user != "test-support" {
+                used.insert((name, user.clone().into_owned()));
+            }
+        }
+    }
+    assert_eq!(documented, used);
+    assert_eq!(named, all);
 }
