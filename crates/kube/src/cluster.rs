@@ -115,7 +115,7 @@ impl Cluster {
         Ok((cluster, vec![Box::new(writer), Box::new(EventSink(events))]))
     }
 
-    /// The source.
+    /// Returns the source.
     pub fn source(&self) -> &Source {
         &self.source
     }
@@ -144,12 +144,12 @@ impl Cluster {
         *self.is_leader.borrow()
     }
 
-    /// The replica that writes statuses, if it is elected.
+    /// Returns the replica that writes statuses, if it is elected.
     pub fn leader(&self) -> watch::Receiver<Option<Holder>> {
         self.leader.clone()
     }
 
-    /// Certificate authority of the control plane, if the settings ask for one.
+    /// Returns the certificate authority of the control plane, if the settings ask for one.
     pub fn authority(&self) -> Option<&Published> {
         self.authority.as_ref()
     }

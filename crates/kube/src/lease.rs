@@ -159,7 +159,7 @@ impl Candidate {
         }
     }
 
-    /// The Lease as this participant would hold it.
+    /// Returns the Lease as this participant would hold it.
     fn lease(&self, before: Option<&Lease>) -> Lease {
         let now = Timestamp::from_microsecond(clock::unix_micros()).map(MicroTime);
         let now = now.ok();

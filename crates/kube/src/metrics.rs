@@ -97,7 +97,7 @@ impl Metrics {
         self.is_leader.store(is_leader, Ordering::Relaxed);
     }
 
-    /// Number of requests that have written a status.
+    /// Returns the number of requests that have written a status.
     pub fn status_writes(&self) -> u64 {
         self.status_writes[WriteResult::Written as usize].load(Ordering::Relaxed)
     }

@@ -23,7 +23,7 @@ pub struct RawObject {
 }
 
 impl RawObject {
-    /// Time of the change of a Pod or Service that an EndpointSlice follows, which the EndpointSlice controller records.
+    /// Returns the time of the change of a Pod or Service that an EndpointSlice follows, which the EndpointSlice controller records.
     pub fn endpoints_changed_at(&self) -> Option<Timestamp> {
         #[derive(Deserialize)]
         struct ObjectHead<'j> {
@@ -39,7 +39,7 @@ impl RawObject {
         head.metadata.annotations.get(LAST_CHANGE)?.parse().ok()
     }
 
-    /// The whole object.
+    /// Returns the whole object.
     pub fn json(&self) -> &str {
         self.json.get()
     }

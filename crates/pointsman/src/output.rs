@@ -37,7 +37,7 @@ impl Style {
         Style::Faint,
     ];
 
-    /// Terminal code that begins the style.
+    /// Returns the terminal code that begins the style.
     fn code(self) -> &'static str {
         match self {
             Style::Bad => "\x1b[31m",

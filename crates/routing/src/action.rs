@@ -312,27 +312,27 @@ static MISDIRECTED: LazyLock<Fault> = LazyLock::new(|| {
     Fault::new(421, FaultReason::Misdirected, message)
 });
 
-/// The error for a backend without ready endpoints.
+/// Returns the error for a backend without ready endpoints.
 pub fn no_endpoints() -> &'static Fault {
     &NO_ENDPOINTS
 }
 
-/// The error for a request that no rule matches.
+/// Returns the error for a request that no rule matches.
 pub fn no_route() -> &'static Fault {
     &NO_ROUTE
 }
 
-/// The error for a request that no listener serves.
+/// Returns the error for a request that no listener serves.
 pub fn no_listener() -> &'static Fault {
     &NO_LISTENER
 }
 
-/// The error for a request whose listener can't serve.
+/// Returns the error for a request whose listener can't serve.
 pub fn closed() -> &'static Fault {
     &CLOSED
 }
 
-/// The error for a request whose host belongs to a different listener than its connection (RFC 9110 §7.4, misdirected request). Kuma's gateways respond
+/// Returns the error for a request whose host belongs to a different listener than its connection (RFC 9110 §7.4, misdirected request). Kuma's gateways respond
 /// with 404.
 pub fn misdirected(listener: &FrontendId) -> &'static Fault {
     match listener.parent().kind {

@@ -5,15 +5,15 @@ use std::cell::OnceCell;
 
 /// Head of a request.
 pub trait Request {
-    /// The method, as sent.
+    /// Returns the method, as sent.
     fn method(&self) -> &str;
-    /// The requested host in lower case, without port.
+    /// Returns the requested host in lower case, without port.
     fn authority(&self) -> &str;
-    /// The normalized path ([`crate::normalize_path`]), without the query.
+    /// Returns the normalized path ([`crate::normalize_path`]), without the query.
     fn path(&self) -> &str;
-    /// The query without `?`, as sent.
+    /// Returns the query without `?`, as sent.
     fn query(&self) -> Option<&str>;
-    /// The values of a header, in order. `name` is in lower case; names in the request may be in any case.
+    /// Returns the values of a header, in order. `name` is in lower case; names in the request may be in any case.
     fn header(&self, name: &str) -> impl Iterator<Item = &[u8]>;
 }
 

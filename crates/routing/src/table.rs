@@ -126,7 +126,7 @@ impl FrontendTable {
         table
     }
 
-    /// The frontend.
+    /// Returns the frontend.
     pub fn frontend(&self) -> &Arc<Frontend> {
         &self.frontend
     }

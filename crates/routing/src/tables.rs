@@ -127,7 +127,7 @@ pub struct MeshClient<'c> {
 }
 
 impl<'c> MeshClient<'c> {
-    /// A Pod.
+    /// Returns the client for a Pod.
     pub fn of_pod(pod: &'c ObjectKey) -> Self {
         MeshClient {
             namespace: Some(pod.name.namespace.as_arc()),
@@ -412,17 +412,17 @@ impl Tables {
         }
     }
 
-    /// The table of a frontend.
+    /// Returns the table of a frontend.
     pub fn frontend(&self, id: &FrontendId) -> Option<&Arc<FrontendTable>> {
         self.frontends.get(id)
     }
 
-    /// Every table, ordered by its frontend.
+    /// Returns every table, ordered by its frontend.
     pub fn frontends(&self) -> impl Iterator<Item = &Arc<FrontendTable>> {
         self.frontends.values()
     }
 
-    /// The TCP listeners of a Gateway's port.
+    /// Returns the TCP listeners of a Gateway's port.
     pub fn port(&self, gateway: &Name, port: u16) -> Option<&Arc<PortTable>> {
         self.ports.get(&PortKey {
             gateway: gateway.clone(),
@@ -431,7 +431,7 @@ impl Tables {
         })
     }
 
-    /// The listener of a Gateway's port for a host or SNI: the most specific hostname (GatewayHTTPListenerIsolation).
+    /// Returns the listener of a Gateway's port for a host or SNI: the most specific hostname (GatewayHTTPListenerIsolation).
     pub fn listener(
         &self,
         gateway: &Name,
@@ -441,7 +441,7 @@ impl Tables {
         self.port(gateway, port)?.listener(host)
     }
 
-    /// The UDP listener of a Gateway's port.
+    /// Returns the UDP listener of a Gateway's port.
     pub fn datagrams(&self, gateway: &Name, port: u16) -> Option<&Arc<FrontendTable>> {
         let key = PortKey {
             gateway: gateway.clone(),
@@ -477,38 +477,38 @@ impl Tables {
         })
     }
 
-    /// A snapshot of the endpoints of all backends.
+    /// Returns a snapshot of the endpoints of all backends.
     pub fn endpoint_map(&self) -> &EndpointMap {
         &self.endpoints
     }
 
-    /// The backends whose endpoints are resolved from a DNS name. Iterates over all names.
+    /// Returns the backends whose endpoints are resolved from a DNS name. Iterates over all names.
     pub fn backends_named(&self, name: &str) -> impl Iterator<Item = &BackendId> {
         let named = self.names.iter().filter(move |(_, own)| ***own == *name);
         named.map(|(id, _)| id)
     }
 
-    /// The endpoints of a backend.
+    /// Returns the endpoints of a backend.
     pub fn endpoints(&self, id: &BackendId) -> Option<&Arc<Endpoints>> {
         self.endpoints.get(id)
     }
 
-    /// A certificate with its key.
+    /// Returns a certificate with its key.
     pub fn secret(&self, id: &SecretId) -> Option<&Arc<CertifiedKey>> {
         self.secrets.get(id)
     }
 
-    /// A backend.
+    /// Returns a backend.
     pub fn backend(&self, id: &BackendId) -> Option<&Arc<Backend>> {
         self.backends.get(id)
     }
 
-    /// The DNS names of backends, in unspecified order and possibly with duplicates.
+    /// Returns the DNS names of backends, in unspecified order and possibly with duplicates.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.names.values()
     }
 
-    /// All backends, in unspecified order.
+    /// Returns all backends, in unspecified order.
     pub fn backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
         self.backends.values()
     }
@@ -527,7 +527,7 @@ fn replace<K: Clone + Eq + std::hash::Hash, V: Clone>(
     }
 }
 
-/// The mesh port of an outbound that has no socket of its own.
+/// Returns the mesh port of an outbound that has no socket of its own.
 fn shared_port(outbound: &Outbound) -> Option<MeshKey> {
     let to = &outbound.destination;
     let key = || (to.object.clone(), to.transport, to.port);

@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         self.store.infrastructures.get(gateway)
     }
 
-    /// Identity of this installation.
+    /// Returns the identity of this installation.
     pub fn controller(&self) -> &'a Controller {
         self.record_read(Input::Controller);
         &self.store.controller

@@ -133,7 +133,7 @@ pub(crate) fn remove_invalid_limits(
     ignored
 }
 
-/// Message for parts of parameters that are ignored; empty if there are none.
+/// Returns the message for parts of parameters that are ignored; empty if there are none.
 pub(crate) fn ignored_message(ignored: &[String]) -> String {
     match ignored {
         [] => String::new(),

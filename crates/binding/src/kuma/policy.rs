@@ -72,7 +72,7 @@ impl MeshPolicy {
         !self.is_shadow() && self.refused.is_none()
     }
 
-    /// Namespace to whose proxies the policy is limited.
+    /// Returns the namespace to whose proxies the policy is limited.
     pub fn only_namespace(&self) -> Option<&str> {
         self.namespace()
             .filter(|_| self.role >= PolicyRole::Consumer)
@@ -83,7 +83,7 @@ impl MeshPolicy {
         self.origin == PolicyOrigin::Global
     }
 
-    /// Zone to whose proxies the policy is limited.
+    /// Returns the zone to whose proxies the policy is limited.
     pub fn zone(&self) -> Option<&str> {
         let zonal = self.origin == PolicyOrigin::Zone && self.role != PolicyRole::Producer;
         self.route.metadata.labels.get(ZONE_TAG).filter(|_| zonal)

@@ -172,7 +172,7 @@ impl Reviewer {
         Ok(reviewed.status.unwrap_or_default())
     }
 
-    /// Result of a recent review.
+    /// Returns the result of a recent review.
     fn recent(&self, token: &str) -> Option<Result<Account, TokenError>> {
         let cache = self.cache();
         let known = cache.get(token)?;

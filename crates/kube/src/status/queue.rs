@@ -166,12 +166,12 @@ impl<T: Clone> Queue<T> {
         self.delayed_keys.insert(ticket, key.clone());
     }
 
-    /// The time at which the next waiting object becomes ready, if any.
+    /// Returns the time at which the next waiting object becomes ready, if any.
     pub fn next_wake(&self) -> Option<Instant> {
         self.delayed.first().map(|(until, _)| *until)
     }
 
-    /// Number of objects in the queue.
+    /// Returns the number of objects in the queue.
     pub fn len(&self) -> usize {
         let entries = self.entries.values();
         entries

@@ -86,7 +86,7 @@ fn of_server(server: &Server) -> String {
     out
 }
 
-/// Text of `/readyz` once the process is ready.
+/// Returns the text of `/readyz` once the process is ready.
 pub fn readiness(peer: &PeerState) -> &'static str {
     let PeerState::ControlPlane(state) = peer else {
         return "ready\n";

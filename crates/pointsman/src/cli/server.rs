@@ -62,7 +62,7 @@ pub enum WaitState {
 }
 
 impl WaitState {
-    /// Type of the condition.
+    /// Returns the type of the condition.
     pub fn condition(self) -> &'static str {
         match self {
             WaitState::InEffect => pointsman_binding::status::effect::IN_EFFECT,

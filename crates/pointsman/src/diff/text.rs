@@ -155,7 +155,7 @@ fn frontend_text(frontend: &FrontendRef) -> String {
     )
 }
 
-/// Names the cause.
+/// Returns the name of the cause.
 fn title(difference: &Difference) -> String {
     let frontend = || match difference.frontends.first() {
         Some(frontend) => frontend_text(frontend),

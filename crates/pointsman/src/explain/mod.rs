@@ -233,7 +233,7 @@ fn tags_text(tags: &BTreeMap<String, String>) -> String {
         .collect()
 }
 
-/// Names a rule and its match.
+/// Returns the name of a rule and its match.
 pub fn rule_text(rule: &RuleRef) -> String {
     let mut text = format!("{} {}/{}", rule.kind, rule.namespace, rule.name);
     if let Some(to) = rule.to {

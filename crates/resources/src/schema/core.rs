@@ -263,7 +263,7 @@ fn addresses_of_type(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// The spec of a Pod: only container ports, to which Services can refer by name.
+/// Returns the schema of the spec of a Pod: only container ports, to which Services can refer by name.
 fn pod_spec() -> Schema {
     let container = || {
         let port = open_object()
@@ -279,7 +279,7 @@ fn pod_spec() -> Schema {
         .field("initContainers", list(container()))
 }
 
-/// The status of a Pod, which is the only status that is read.
+/// Returns the schema of the status of a Pod, which is the only status that is read.
 pub(super) fn pod_status() -> Schema {
     let condition = open_object()
         .required("type", string())

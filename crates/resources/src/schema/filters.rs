@@ -33,7 +33,7 @@ const GRPC: Union = &[
     ("ExtensionRef", "extensionRef"),
 ];
 
-/// The filters of an HTTPRoute's rule or backendRef.
+/// Returns the schema of the filters of an HTTPRoute's rule or backendRef.
 pub(super) fn http() -> Schema {
     let filter = common(&[
         "RequestHeaderModifier",
@@ -64,7 +64,7 @@ pub(super) fn http() -> Schema {
     ]))
 }
 
-/// The filters of a GRPCRoute's rule or backendRef.
+/// Returns the schema of the filters of a GRPCRoute's rule or backendRef.
 pub(super) fn grpc() -> Schema {
     let filter = common(&[
         "ResponseHeaderModifier",

@@ -14,7 +14,7 @@ use super::{Findings, Schema, list, map, object, one_of, string};
 use crate::document::Node;
 use crate::meta::{CERTIFICATES_GROUP, GATEWAY_GROUP};
 
-/// The spec of a GatewayClass, and of an XMesh.
+/// Returns the schema of the spec of a GatewayClass, and of an XMesh.
 pub(super) fn class() -> Schema {
     object()
         .required("controllerName", string().size(1..=253).like(&CONTROLLER))
@@ -22,7 +22,7 @@ pub(super) fn class() -> Schema {
         .field("description", string().max(64))
 }
 
-/// The spec of a Gateway.
+/// Returns the schema of the spec of a Gateway.
 pub(super) fn gateway() -> Schema {
     let infrastructure = object()
         .field(
@@ -53,7 +53,7 @@ pub(super) fn gateway() -> Schema {
         .field("defaultScope", one_of(&["All", "None"]))
 }
 
-/// The spec of a ListenerSet.
+/// Returns the schema of the spec of a ListenerSet.
 pub(super) fn listener_set() -> Schema {
     let parent = object()
         .field("group", group().default(json!(GATEWAY_GROUP)))

@@ -11,7 +11,7 @@ use crate::meta::Kind;
 /// Maximum total size of an object's annotations, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// The metadata of a kind. Fields such as `managedFields` are accepted silently.
+/// Returns the schema of the metadata of a kind. Fields such as `managedFields` are accepted silently.
 pub(super) fn metadata(kind: Kind) -> Schema {
     open_object()
         // Required by a rule, which has a message of its own for `generateName`.

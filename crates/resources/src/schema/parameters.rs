@@ -5,7 +5,7 @@ use super::rules::text;
 use super::{Findings, Schema, int32, integer, list, map, object, one_of, open_object, string};
 use crate::document::Node;
 
-/// The spec of GatewayParameters.
+/// Returns the schema of the spec of GatewayParameters.
 pub(super) fn gateway_parameters() -> Schema {
     let autoscaling = object()
         .field("minReplicas", int32(1))

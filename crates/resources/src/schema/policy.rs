@@ -15,7 +15,7 @@ use crate::document::Node;
 /// One hour in milliseconds.
 const HOUR: u64 = 3_600_000;
 
-/// The spec of a ReferenceGrant.
+/// Returns the schema of the spec of a ReferenceGrant.
 pub(super) fn reference_grant() -> Schema {
     let from = object()
         .required("group", group())
@@ -30,7 +30,7 @@ pub(super) fn reference_grant() -> Schema {
         .required("to", list(to).size(1..=16))
 }
 
-/// The spec of a BackendTLSPolicy.
+/// Returns the schema of the spec of a BackendTLSPolicy.
 pub(super) fn backend_tls() -> Schema {
     let targets = list(local_reference().field("sectionName", section_name()))
         .size(1..=16)
@@ -43,7 +43,7 @@ pub(super) fn backend_tls() -> Schema {
         .field("options", options())
 }
 
-/// The spec of an XBackend.
+/// Returns the schema of the spec of an XBackend.
 pub(super) fn backend() -> Schema {
     let labels = map(string().max(63).like(&LABEL_VALUE))
         .size(1..=64)
@@ -144,7 +144,7 @@ fn outside_the_cluster(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// The spec of an XBackendTrafficPolicy.
+/// Returns the schema of the spec of an XBackendTrafficPolicy.
 pub(super) fn backend_traffic() -> Schema {
     let budget = object()
         .field("percent", integer(0..=100).default(json!(20)))
@@ -176,7 +176,7 @@ pub(super) fn backend_traffic() -> Schema {
         .field("sessionPersistence", session_persistence())
 }
 
-/// The spec of MeshSettings.
+/// Returns the schema of the spec of MeshSettings.
 pub(super) fn mesh_settings() -> Schema {
     let scope = || object().field("namespaces", mesh_namespaces());
     object()

@@ -15,7 +15,7 @@ use crate::document::Node;
 /// Maximum number of matches in all rules of a route.
 const MAX_MATCHES: usize = 128;
 
-/// The spec of an HTTPRoute.
+/// Returns the schema of the spec of an HTTPRoute.
 pub(super) fn http() -> Schema {
     let rule = object()
         .field("name", section_name())
@@ -40,7 +40,7 @@ pub(super) fn http() -> Schema {
         .field("rules", rules)
 }
 
-/// The spec of a GRPCRoute.
+/// Returns the schema of the spec of a GRPCRoute.
 pub(super) fn grpc() -> Schema {
     let headers = list(value_match(string().size(1..=4096)))
         .max(16)
@@ -63,7 +63,7 @@ pub(super) fn grpc() -> Schema {
         .field("rules", rules)
 }
 
-/// The spec of a TLSRoute. In v1alpha2, hostnames are optional and up to 16 rules are allowed.
+/// Returns the schema of the spec of a TLSRoute. In v1alpha2, hostnames are optional and up to 16 rules are allowed.
 pub(super) fn tls(version: &str) -> Schema {
     let hostnames = list(hostname());
     match version {
@@ -72,7 +72,7 @@ pub(super) fn tls(version: &str) -> Schema {
     }
 }
 
-/// The spec of a TCPRoute or UDPRoute. In v1alpha2, up to 16 rules are allowed.
+/// Returns the schema of the spec of a TCPRoute or UDPRoute. In v1alpha2, up to 16 rules are allowed.
 pub(super) fn l4(version: &str) -> Schema {
     let rule = object()
         .field("name", section_name())

@@ -18,7 +18,7 @@ pub(super) fn kind() -> Schema {
     string().size(1..=63).like(&KIND)
 }
 
-/// The name of another object. Its form is not restricted, because it depends on the kind.
+/// Returns the schema of the name of another object. Its form is not restricted, because it depends on the kind.
 pub(super) fn object_name() -> Schema {
     string().size(1..=253)
 }
@@ -27,7 +27,7 @@ pub(super) fn namespace() -> Schema {
     string().size(1..=63).like(&LABEL)
 }
 
-/// The name of a listener, a port or a rule.
+/// Returns the schema of the name of a listener, a port or a rule.
 pub(super) fn section_name() -> Schema {
     string().size(1..=253).like(&SUBDOMAIN)
 }
@@ -36,7 +36,7 @@ pub(super) fn port() -> Schema {
     integer(1..=65535)
 }
 
-/// A hostname that may start with a wildcard label.
+/// Returns the schema of a hostname that may start with a wildcard label.
 pub(super) fn hostname() -> Schema {
     string().size(1..=253).like(&HOSTNAME)
 }
@@ -57,7 +57,7 @@ pub(super) fn header_value() -> Schema {
     string().size(1..=4096).like(&HEADER_VALUE)
 }
 
-/// A list of at most 16 headers with values.
+/// Returns the schema of a list of at most 16 headers with values.
 pub(super) fn headers() -> Schema {
     list(
         object()
@@ -68,7 +68,7 @@ pub(super) fn headers() -> Schema {
     .keyed(&["name"])
 }
 
-/// Implementation-specific options.
+/// Returns the schema of implementation-specific options.
 pub(super) fn options() -> Schema {
     map(string().max(4096)).max(16)
 }
@@ -92,7 +92,7 @@ pub(super) fn secret_reference() -> Schema {
         .field("namespace", namespace())
 }
 
-/// A reference to a backend, without a weight.
+/// Returns the schema of a reference to a backend, without a weight.
 pub(super) fn backend_reference() -> Schema {
     object()
         .field("group", group().default(json!("")))
@@ -202,7 +202,7 @@ pub(super) fn distinct(node: &Node, findings: &mut Findings<'_>, same: &[&str], 
     }
 }
 
-/// A label selector. The CRDs do not restrict the operator, so an invalid one is reported where the selector is used.
+/// Returns the schema of a label selector. The CRDs do not restrict the operator, so an invalid one is reported where the selector is used.
 pub(super) fn label_selector() -> Schema {
     let expression = object()
         .required("key", string())
@@ -213,7 +213,7 @@ pub(super) fn label_selector() -> Schema {
         .field("matchExpressions", list(expression))
 }
 
-/// A selection of namespaces.
+/// Returns the schema of a selection of namespaces.
 pub(super) fn namespaces(from: &'static [&'static str], default: &'static str) -> Schema {
     object()
         .field("from", one_of(from).default(json!(default)))
@@ -221,7 +221,7 @@ pub(super) fn namespaces(from: &'static [&'static str], default: &'static str) -
         .default(json!({"from": default}))
 }
 
-/// A fraction of requests.
+/// Returns the schema of a fraction of requests.
 pub(super) fn request_fraction() -> Schema {
     object()
         .required("numerator", int32(0))
@@ -262,7 +262,7 @@ fn timeout_of_permanent_cookie(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// The validation of a backend's certificate.
+/// Returns the schema of the validation of a backend's certificate.
 pub(super) fn backend_validation() -> Schema {
     let alternative_name = object()
         .required("type", one_of(&["Hostname", "URI"]))
@@ -299,7 +299,7 @@ fn one_source_of_trust(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// External authorization of requests.
+/// Returns the schema of external authorization of requests.
 pub(super) fn external_auth() -> Schema {
     let allowed = || list(string()).max(64).set();
     let http = object()

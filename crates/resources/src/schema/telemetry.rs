@@ -9,7 +9,7 @@ use super::{Schema, list, object, one_of, string};
 
 const MODES: &[&str] = &["Enabled", "Disabled", "ImplementationDefault"];
 
-/// The spec of an XTelemetryPolicy.
+/// Returns the schema of the spec of an XTelemetryPolicy.
 pub(super) fn telemetry() -> Schema {
     // The CRD requires "at least one of [tracing]", which is equivalent to a required field.
     object()

@@ -298,7 +298,7 @@ fn used(explanation: &Explanation) -> impl Iterator<Item = &BackendShare> {
         .filter(|share| share.share > 0.0)
 }
 
-/// Names a backend with its error, if it has one. Addresses of endpoints are not part of it: they change with every Pod.
+/// Returns the name of a backend, with its error if it has one. Addresses of endpoints are not part of it: they change with every Pod.
 fn label(share: &BackendShare) -> String {
     let mut text = match share.namespace.is_empty() {
         true => format!("{} {}", share.kind, share.name),
@@ -452,7 +452,7 @@ pub(super) fn has_same_filters(a: &BoundRule, b: &BoundRule) -> bool {
     prefix(a) == prefix(b) && a.filters == b.filters && of_backends(a) == of_backends(b)
 }
 
-/// Names the filters of a rule and of its backends.
+/// Returns the names of the filters of a rule and of its backends.
 pub(super) fn filter_names(rule: &BoundRule) -> String {
     let of_backends = rule.backends.iter().flat_map(|backend| &backend.filters);
     let names: Vec<&str> = rule

@@ -24,12 +24,12 @@ pub(super) struct Region<'t> {
 }
 
 impl Region<'_> {
-    /// The match of the entry; `None` if every request or stream of the host matches.
+    /// Returns the match of the entry; `None` if every request or stream of the host matches.
     pub(super) fn matched(&self) -> Option<&CompiledMatch> {
         self.entry.as_ref()?.matched()
     }
 
-    /// The hostnames that all requests of the region match.
+    /// Returns the hostnames that all requests of the region match.
     pub(super) fn hostnames(&self) -> impl Iterator<Item = &Hostname> {
         let of_route = self
             .entry

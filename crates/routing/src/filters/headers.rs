@@ -119,7 +119,7 @@ pub fn is_forwarded(name: &[u8]) -> bool {
 
 /// A header field in the caller's representation.
 pub trait Field {
-    /// The name, in any case.
+    /// Returns the name, in any case.
     fn name(&self) -> &[u8];
 
     /// Takes the value of another field and keeps the name.

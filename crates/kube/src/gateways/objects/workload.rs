@@ -143,7 +143,7 @@ fn container(context: &Context<'_>) -> Value {
     })
 }
 
-/// Requested CPU. An idle proxy needs next to none, but autoscaling measures utilization relative to the request, which then has to be realistic.
+/// Returns the requested CPU. An idle proxy needs next to none, but autoscaling measures utilization relative to the request, which then has to be realistic.
 fn cpu_request(context: &Context<'_>) -> &'static str {
     match context.parameters.autoscaling {
         Some(_) => "500m",

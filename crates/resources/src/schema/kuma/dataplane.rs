@@ -11,7 +11,7 @@ use super::tags::{PROTOCOLS, key, service_tag_required, tags};
 use crate::document::Node;
 use crate::kuma::PROTOCOL_TAG;
 
-/// The spec of a Dataplane.
+/// Returns the schema of the spec of a Dataplane.
 pub(super) fn dataplane() -> Schema {
     let gateway = object()
         .field("type", one_of(&["DELEGATED", "BUILTIN"]))

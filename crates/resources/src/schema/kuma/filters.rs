@@ -23,7 +23,7 @@ const BODIES: &[&str] = &[
     "environmentVariable",
 ];
 
-/// The filters of a rule.
+/// Returns the schema of the filters of a rule.
 pub(super) fn filters() -> Schema {
     let types = &[
         "RequestHeaderModifier",

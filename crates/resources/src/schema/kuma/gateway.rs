@@ -17,7 +17,7 @@ use crate::document::{Node, Value};
 /// Sources of a certificate.
 const CERTIFICATES: &[&str] = &["secret", "file", "inline", "inlineString"];
 
-/// The spec of a MeshGateway.
+/// Returns the schema of the spec of a MeshGateway.
 pub(super) fn mesh_gateway() -> Schema {
     let dataplanes = object()
         .field("match", selector().rule(non_empty_selector))
@@ -239,7 +239,7 @@ fn cross_mesh_of_port(node: &Node, findings: &mut Findings<'_>) {
     });
 }
 
-/// The spec of a MeshGatewayInstance, reduced to the fields that routing uses.
+/// Returns the schema of the spec of a MeshGatewayInstance, reduced to the fields that routing uses.
 pub(super) fn instance() -> Schema {
     open_object()
         .field("tags", tags())

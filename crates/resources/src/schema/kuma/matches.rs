@@ -8,7 +8,7 @@ use super::super::shared::header_name;
 use super::super::{Findings, Schema, list, object, one_of, string};
 use crate::document::Node;
 
-/// The matches of a rule.
+/// Returns the schema of the matches of a rule.
 pub(super) fn matches() -> Schema {
     let path = object()
         .required(

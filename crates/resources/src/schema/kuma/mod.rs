@@ -70,7 +70,7 @@ pub(super) fn universal(kind: Kind) -> Schema {
     }
 }
 
-/// The name of a universal document, or of a mesh.
+/// Returns the schema of the name of a universal document, or of a mesh.
 fn name() -> Schema {
     let name = string().size(1..=usize::MAX).like(&NAME);
     name.message("cannot be empty")
@@ -144,7 +144,7 @@ fn enabled_backend(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// The spec of a Mesh, reduced to the fields that routing uses.
+/// Returns the schema of the spec of a Mesh, reduced to the fields that routing uses.
 fn mesh() -> Schema {
     let modes = &["Everywhere", "ReachableBackends", "Exclusive", "Disabled"];
     open_object().field("mtls", mtls()).field(

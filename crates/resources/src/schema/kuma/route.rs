@@ -37,7 +37,7 @@ const IN_DEFAULT: &str = "not allowed here: set this field in the rule's `defaul
 const NO_FROM: &str =
     "not supported: select the proxies with `targetRef` and the destinations with `to`";
 
-/// The spec of a MeshHTTPRoute.
+/// Returns the schema of the spec of a MeshHTTPRoute.
 pub(super) fn http() -> Schema {
     let to = object()
         .required("targetRef", target_ref(TO).message("must be defined"))
@@ -57,7 +57,7 @@ pub(super) fn http() -> Schema {
         .rule(backend_hostname_for_gateways)
 }
 
-/// The spec of a MeshGatewayHTTPRoute.
+/// Returns the schema of the spec of a MeshGatewayHTTPRoute.
 pub(super) fn gateway_http() -> Schema {
     let gateway = target_ref(&["MeshGateway"]).message("must be defined");
     object()
@@ -72,7 +72,7 @@ pub(super) fn gateway_http() -> Schema {
         .misplaced("default", DEFAULT_IN_RULES)
 }
 
-/// The spec of a MeshTCPRoute.
+/// Returns the schema of the spec of a MeshTCPRoute.
 pub(super) fn tcp() -> Schema {
     let backends = list(backend_ref())
         .size(1..=usize::MAX)

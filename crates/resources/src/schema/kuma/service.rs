@@ -30,7 +30,7 @@ const SOURCES: &[&str] = &[
 const SINGLE_PRIORITY: &str =
     "a priority above 0 is not supported: all endpoints have the same priority";
 
-/// The spec of a MeshService.
+/// Returns the schema of the spec of a MeshService.
 pub(super) fn mesh_service() -> Schema {
     let selector = object()
         .field("dataplaneTags", selector())
@@ -75,7 +75,7 @@ fn port_or_name(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// The spec of a MeshExternalService.
+/// Returns the schema of the spec of a MeshExternalService.
 pub(super) fn external() -> Schema {
     let matched = object()
         .field("type", string().like(&MATCH_TYPE))
@@ -101,7 +101,7 @@ pub(super) fn external() -> Schema {
         .field("tls", tls())
 }
 
-/// TLS configuration of connections to a MeshExternalService. TLS 1.2 and 1.3 are always enabled and certificates are always verified, so
+/// Returns the schema of TLS configuration of connections to a MeshExternalService. TLS 1.2 and 1.3 are always enabled and certificates are always verified, so
 /// other settings are rejected.
 fn tls() -> Schema {
     let version = object()
@@ -157,7 +157,7 @@ fn certificate_and_key(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// The spec of a MeshMultiZoneService.
+/// Returns the schema of the spec of a MeshMultiZoneService.
 pub(super) fn multi_zone() -> Schema {
     let labels = map(string())
         .size(1..=usize::MAX)

@@ -42,7 +42,7 @@ const BACKENDS: &[&str] = &[
     "MeshMultiZoneService",
 ];
 
-/// A reference to proxies or destinations of these kinds.
+/// Returns the schema of a reference to proxies or destinations of these kinds.
 pub(super) fn target_ref(supported: &'static [&'static str]) -> Schema {
     object()
         .required(
@@ -74,7 +74,7 @@ fn weight() -> Schema {
         .default(json!(1))
 }
 
-/// A reference to a backend.
+/// Returns the schema of a reference to a backend.
 pub(super) fn backend_ref() -> Schema {
     target_ref(BACKENDS)
         .field("weight", weight())
