@@ -184,7 +184,7 @@ fn write_head(
     key: Option<&str>,
 ) -> Result<(), WriteError> {
     out.clear();
-    let mut writer = HeadWriter::request_for(
+    let mut writer = HeadWriter::request_with_query(
         out,
         request.method.as_bytes(),
         request.path.as_bytes(),

@@ -71,11 +71,12 @@ impl ChunkedDecoder {
         loop {
             match self.state {
                 ChunkState::Data { left } => {
-                    let here = bytes.len() - at;
-                    if here == 0 {
+                    let available = bytes.len() - at;
+                    if available == 0 {
                         return Ok(Decoded::More { consumed: at });
                     }
-                    let length = usize::try_from(left).map_or(here, |left| left.min(here));
+                    let length =
+                        usize::try_from(left).map_or(available, |left| left.min(available));
                     let left = left - length as u64;
                     self.state = match left {
                         0 => ChunkState::DataCr,
@@ -199,9 +200,9 @@ impl ChunkedDecoder {
             return Err(MessageFault::TrailersTooLarge);
         }
         let end = at + length;
-        let mut room = [httparse::EMPTY_HEADER; Limits::MAX_FIELDS];
+        let mut headers = [httparse::EMPTY_HEADER; Limits::MAX_FIELDS];
         let parsed =
-            match httparse::parse_headers(&section[..length], &mut room[..self.max_trailers]) {
+            match httparse::parse_headers(&section[..length], &mut headers[..self.max_trailers]) {
                 Ok(httparse::Status::Complete((_, parsed))) => parsed,
                 Ok(httparse::Status::Partial) => return Err(MessageFault::BareNewline),
                 Err(httparse::Error::TooManyHeaders) => return Err(MessageFault::TrailersTooLarge),

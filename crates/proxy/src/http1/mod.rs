@@ -12,7 +12,7 @@
 
 mod body;
 mod chunked;
-mod control;
+mod control_fields;
 mod encode;
 mod error;
 mod field;
@@ -26,7 +26,7 @@ mod target;
 mod write;
 
 pub use body::{BodyDecoder, Decoded, Framing};
-pub(crate) use control::content_length;
+pub(crate) use control_fields::content_length;
 pub use encode::{EncodeError, Encoder};
 pub use error::{Error, MessageFault};
 pub use field::{Field, Fields, KnownField};

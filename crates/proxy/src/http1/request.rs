@@ -5,13 +5,13 @@ use std::mem::MaybeUninit;
 use pointsman_routing::is_method_in_another_case;
 
 use super::body::Framing;
-use super::control::{Control, Expect};
+use super::control_fields::{ControlFields, Expect};
 use super::error::{Error, MessageFault};
 use super::field::{Field, Fields, Span};
 use super::grammar::{TOKEN, Version, ascii};
 use super::limits::Limits;
 use super::line_endings::{self, HeadSearch};
-use super::target::{Target, TargetForm, is_authority, split_port};
+use super::target::{RequestTarget, TargetForm, is_authority, split_port};
 
 /// RFC 9112 §3: "A server that receives a method longer than any that it implements SHOULD respond with a 501".
 const MAX_METHOD_BYTES: usize = 64;
@@ -29,8 +29,8 @@ pub struct RequestHead {
     fields: Vec<Field>,
     method: Span,
     version: Version,
-    target: Target,
-    control: Control,
+    target: RequestTarget,
+    control: ControlFields,
     framing: Framing,
     authority: Option<Span>,
     end: usize,
@@ -98,11 +98,11 @@ impl RequestHead {
         start: usize,
         limits: &Limits,
     ) -> Result<Option<usize>, MessageFault> {
-        let mut room = [const { MaybeUninit::uninit() }; Limits::MAX_FIELDS];
-        let room = &mut room[..limits.fields.min(Limits::MAX_FIELDS)];
+        let mut headers = [const { MaybeUninit::uninit() }; Limits::MAX_FIELDS];
+        let headers = &mut headers[..limits.fields.min(Limits::MAX_FIELDS)];
         let mut parsed = httparse::Request::new(&mut []);
         let message = &bytes[start..];
-        let length = match parsed.parse_with_uninit_headers(message, room) {
+        let length = match parsed.parse_with_uninit_headers(message, headers) {
             Ok(httparse::Status::Complete(length)) => length,
             Ok(httparse::Status::Partial) => return Ok(None),
             // No CRLF after the version or at the end.
@@ -145,7 +145,7 @@ impl RequestHead {
         } else {
             Version::Http11
         };
-        self.target = Target::read(method.as_bytes(), bytes, target)?;
+        self.target = RequestTarget::read(method.as_bytes(), bytes, target)?;
         self.end = end;
         self.apply_fields(bytes, limits)?;
         Ok(Some(end))
@@ -153,7 +153,7 @@ impl RequestHead {
 
     /// Derives authority and framing from the fields.
     fn apply_fields(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), MessageFault> {
-        let control = Control::read(bytes, &mut self.fields)?;
+        let control = ControlFields::read(bytes, &mut self.fields)?;
         // RFC 9112 §3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that lacks a Host
         // header field and to any request message that contains more than one Host header field line or a Host header field with
         // an invalid field value."
@@ -214,7 +214,7 @@ impl RequestHead {
 
     /// Returns whether the client allows reuse of the connection.
     pub fn keep_alive(&self) -> bool {
-        self.control.persists(self.version)
+        self.control.keeps_alive(self.version)
     }
 
     /// Returns whether the client waits for 100 (Continue) before it sends the body. RFC 9110 §10.1.1: "A server that receives a 100-continue expectation in an

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::body::Framing;
-use super::control::Control;
+use super::control_fields::ControlFields;
 use super::error::{Error, MessageFault};
 use super::field::{Field, Fields, Span};
 use super::grammar::Version;
@@ -28,7 +28,7 @@ pub struct ResponseHead {
     version: Version,
     status: u16,
     reason: Span,
-    control: Control,
+    control: ControlFields,
     framing: Framing,
     keep_alive: bool,
     end: usize,
@@ -95,11 +95,11 @@ impl ResponseHead {
         context: ResponseContext,
         limits: &Limits,
     ) -> Result<Option<usize>, MessageFault> {
-        let mut room = [const { MaybeUninit::uninit() }; Limits::MAX_FIELDS];
-        let room = &mut room[..limits.fields.min(Limits::MAX_FIELDS)];
+        let mut headers = [const { MaybeUninit::uninit() }; Limits::MAX_FIELDS];
+        let headers = &mut headers[..limits.fields.min(Limits::MAX_FIELDS)];
         let mut parsed = httparse::Response::new(&mut []);
         let config = httparse::ParserConfig::default();
-        let end = match config.parse_response_with_uninit_headers(&mut parsed, bytes, room) {
+        let end = match config.parse_response_with_uninit_headers(&mut parsed, bytes, headers) {
             Ok(httparse::Status::Complete(end)) => end,
             Ok(httparse::Status::Partial) => return Ok(None),
             Err(httparse::Error::Version) => return Err(MessageFault::BadVersion),
@@ -145,7 +145,7 @@ impl ResponseHead {
         context: ResponseContext,
         limits: &Limits,
     ) -> Result<(), MessageFault> {
-        let control = Control::read(bytes, &mut self.fields)?;
+        let control = ControlFields::read(bytes, &mut self.fields)?;
         let announces = control.chunked || control.length.is_some_and(|length| length > 0);
         let bodiless = self.status < 200 || self.status == 204;
         if control.chunked && (self.version == Version::Http10 || bodiless) {
@@ -171,7 +171,7 @@ impl ResponseHead {
             None => Framing::UntilClose,
         };
         // A backend that announces a body for a 204 may also send it. It must not be parsed as the next response.
-        self.keep_alive = control.persists(self.version)
+        self.keep_alive = control.keeps_alive(self.version)
             && self.framing != Framing::UntilClose
             && !(bodiless && announces)
             && self.status != 101;

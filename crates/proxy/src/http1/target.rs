@@ -20,7 +20,7 @@ pub enum TargetForm {
 
 /// The parts of a request target, as ranges of the buffer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Target {
+pub(super) struct RequestTarget {
     pub(super) form: TargetForm,
     pub(super) whole: Span,
     pub(super) scheme: Option<Span>,
@@ -29,9 +29,13 @@ pub(super) struct Target {
     pub(super) query: Option<Span>,
 }
 
-impl Target {
+impl RequestTarget {
     /// Parses the target in the range `whole`.
-    pub(super) fn read(method: &[u8], bytes: &[u8], whole: Span) -> Result<Target, MessageFault> {
+    pub(super) fn read(
+        method: &[u8],
+        bytes: &[u8],
+        whole: Span,
+    ) -> Result<RequestTarget, MessageFault> {
         let start = whole.start as usize;
         let target = whole.get(bytes);
         if method == b"CONNECT" {
@@ -40,22 +44,22 @@ impl Target {
         let options = method == b"OPTIONS";
         if target.first() == Some(&b'/') {
             let (path, query) = path_and_query(target, start)?;
-            return Ok(Target {
+            return Ok(RequestTarget {
                 whole,
                 path,
                 query,
-                ..Target::default()
+                ..RequestTarget::default()
             });
         }
         if target == b"*" {
             let form = TargetForm::Asterisk;
             let path = whole;
             return match options {
-                true => Ok(Target {
+                true => Ok(RequestTarget {
                     form,
                     whole,
                     path,
-                    ..Target::default()
+                    ..RequestTarget::default()
                 }),
                 false => Err(MessageFault::BadTarget),
             };
@@ -79,7 +83,7 @@ impl Target {
         }
         let (path, query) = path_and_query(&rest[length..], start + after + length)?;
         let server_wide = options && path.start == path.end && query.is_none();
-        Ok(Target {
+        Ok(RequestTarget {
             form: if server_wide {
                 TargetForm::Asterisk
             } else {

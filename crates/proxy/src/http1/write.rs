@@ -59,7 +59,7 @@ impl<'o> HeadWriter<'o> {
     }
 
     /// Starts an HTTP/1.1 request for a path and an optional query.
-    pub fn request_for(
+    pub fn request_with_query(
         out: &'o mut Vec<u8>,
         method: &[u8],
         path: &[u8],

@@ -31,7 +31,7 @@ pub(super) enum Expect {
 
 /// Values of the control fields.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Control {
+pub(super) struct ControlFields {
     pub(super) host: Option<Span>,
     pub(super) hosts: u32,
     pub(super) length: Option<u64>,
@@ -51,13 +51,13 @@ pub(super) struct Control {
     has_other_options: bool,
 }
 
-impl Control {
+impl ControlFields {
     /// Reads the control fields, and marks the fields that `Connection` lists.
-    pub(super) fn read(bytes: &[u8], fields: &mut [Field]) -> Result<Control, MessageFault> {
-        let mut control = Control::default();
+    pub(super) fn read(bytes: &[u8], fields: &mut [Field]) -> Result<ControlFields, MessageFault> {
+        let mut control = ControlFields::default();
         for field in fields.iter() {
             if field.known != KnownField::Other {
-                control.take(field, field.value.get(bytes))?;
+                control.apply_field(field, field.value.get(bytes))?;
             }
         }
         // RFC 9112 §6.1: "A server MAY reject a request that contains both Content-Length and Transfer-Encoding"; §6.3: "Such a
@@ -71,7 +71,7 @@ impl Control {
         Ok(control)
     }
 
-    fn take(&mut self, field: &Field, value: &[u8]) -> Result<(), MessageFault> {
+    fn apply_field(&mut self, field: &Field, value: &[u8]) -> Result<(), MessageFault> {
         match field.known {
             KnownField::Host => {
                 self.host = Some(field.value);
@@ -95,10 +95,10 @@ impl Control {
             }
             KnownField::Connection => {
                 if memchr::memchr(b',', value).is_none() && !value.is_empty() {
-                    return self.option(value);
+                    return self.apply_connection_option(value);
                 }
                 for option in list(value) {
-                    self.option(option)?;
+                    self.apply_connection_option(option)?;
                 }
             }
             KnownField::Upgrade => {
@@ -125,7 +125,7 @@ impl Control {
         Ok(())
     }
 
-    fn option(&mut self, option: &[u8]) -> Result<(), MessageFault> {
+    fn apply_connection_option(&mut self, option: &[u8]) -> Result<(), MessageFault> {
         self.options += 1;
         if self.options > MAX_CONNECTION_OPTIONS {
             return Err(MessageFault::TooManyConnectionOptions);
@@ -144,7 +144,7 @@ impl Control {
 
     /// Returns whether the connection is persistent, in the order of RFC 9112 §9.3. Its exception for proxies concerns forward proxies: a gateway acts as an
     /// origin server (RFC 9110 §3.7), so it honours `keep-alive` of HTTP/1.0 clients.
-    pub(super) fn persists(&self, version: Version) -> bool {
+    pub(super) fn keeps_alive(&self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)
     }
 }
