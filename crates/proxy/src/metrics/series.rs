@@ -206,10 +206,7 @@ pub(crate) const BACKEND: &[MetricDef<BackendSeries>] = &[
         |series| MetricValue::Gauge(&series.open),
     ),
     (
-        family(
-            "pointsman_backend_retries_total",
-            "Attempts after a request's first.",
-        ),
+        family("pointsman_backend_retries_total", "Retries."),
         |series| MetricValue::Counter(&series.retries),
     ),
     (
