@@ -90,10 +90,12 @@ impl Attempt<'_> {
                 match error {
                     ConnectError::Timeout => {
                         if let Some(count) = worker.limit_log.due("connect-time") {
-                            tracing::info!(limit = "connect-time", endpoint = %endpoint.address, count, "no connection");
+                            tracing::info!(limit = "connect-time", endpoint = %endpoint.address, count, "connection attempt timed out");
                         }
                     }
-                    _ => tracing::debug!(endpoint = %endpoint.address, %error, "no connection"),
+                    _ => {
+                        tracing::debug!(endpoint = %endpoint.address, %error, "connection attempt failed")
+                    }
                 }
                 return Err(error.into());
             }

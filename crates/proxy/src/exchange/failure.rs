@@ -80,7 +80,7 @@ impl Failure {
             }
             Failure::TimedOut(timeout) => timeout.local_reply(),
             Failure::RetryableStatus => {
-                LocalReply::new(502, "Broken", "the response can't be requested again")
+                LocalReply::new(502, "Broken", "the request can't be retried")
             }
             // Only for the access log, never sent. 499 is nginx's code.
             Failure::Aborted => LocalReply::new(499, "ClientGone", "the client has disconnected"),
@@ -132,7 +132,7 @@ pub(crate) fn response_failure(
     endpoint: &mut SelectedEndpoint,
     reused: bool,
 ) -> Failure {
-    tracing::debug!(endpoint = %endpoint.address, %error, reused, "no response");
+    tracing::debug!(endpoint = %endpoint.address, %error, reused, "attempt failed");
     let io = match &error {
         ReceiveError::Io(error) => Some(error),
         ReceiveError::Http2(error) => error.get_io(),

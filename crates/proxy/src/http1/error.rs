@@ -103,7 +103,7 @@ faults! {
     /// More than one Content-Length, a value that is not decimal digits, or more than 2^63-1.
     BadContentLength = 400, "malformed or duplicate Content-Length";
     /// A Transfer-Encoding other than a single `chunked`, or any in HTTP/1.0 or in a response that can't have one.
-    BadTransferEncoding = 400, "Transfer-Encoding other than one chunked";
+    BadTransferEncoding = 400, "Transfer-Encoding must be exactly one `chunked`";
     /// Content-Length and Transfer-Encoding in one message.
     LengthAndTransferEncoding = 400, "both Content-Length and Transfer-Encoding";
     /// More than 32 connection options.

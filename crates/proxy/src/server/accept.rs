@@ -54,7 +54,7 @@ pub(super) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
                 if !is_transient(&error) {
                     // Logged once until a connection is accepted again.
                     if !std::mem::replace(&mut error_logged, true) {
-                        tracing::warn!(address = %socket.key.address, %error, "can't accept; retried every {RETRY_DELAY:?}");
+                        tracing::warn!(address = %socket.key.address, %error, "accept failed; retrying every {RETRY_DELAY:?}");
                     }
                     tokio::time::sleep(RETRY_DELAY).await;
                 }

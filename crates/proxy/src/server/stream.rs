@@ -129,7 +129,7 @@ async fn connect(
             Err(ConnectError::Fault(fault)) => return Err(fault),
             Err(error) => error,
         };
-        tracing::debug!(endpoint = %endpoint.address, %error, "no connection");
+        tracing::debug!(endpoint = %endpoint.address, %error, "connection attempt failed");
         endpoint.record_failure();
         tried.push(endpoint.address);
         if tried.len() == MAX_ATTEMPTS {

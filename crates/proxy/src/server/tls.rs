@@ -106,7 +106,7 @@ async fn accept_tls(
         }
         Err(_) => {
             if let Some(count) = worker.limit_log.due("head-time") {
-                tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "a ClientHello took too long");
+                tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "ClientHello timed out");
             }
             worker.metrics.count_refused_connection("HandshakeTimeout");
             return None;
@@ -289,7 +289,7 @@ async fn finish_handshake(
         }
         Err(_) => {
             if let Some(count) = worker.limit_log.due("head-time") {
-                tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "a TLS handshake took too long");
+                tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "TLS handshake timed out");
             }
             "HandshakeTimeout"
         }

@@ -94,7 +94,7 @@ where
         }
         Err(_) => {
             if let Some(count) = worker.limit_log.due("head-time") {
-                tracing::info!(limit = "head-time", client = %downstream.resolved.client, count, "a preface took too long");
+                tracing::info!(limit = "head-time", client = %downstream.resolved.client, count, "HTTP/2 preface timed out");
             }
             return;
         }
