@@ -135,7 +135,7 @@ impl DataPlane {
         self.proxy.on_refused(notify);
     }
 
-    /// Changes of the refused addresses of DNS names since the last report.
+    /// Returns changes of the refused addresses of DNS names since the last report.
     fn refused_resolutions(&mut self) -> Vec<Change> {
         let old = std::mem::replace(&mut self.refused, self.proxy.refused_names());
         let removed = old.keys().filter(|name| !self.refused.contains_key(*name));

@@ -59,7 +59,7 @@ pub enum SocketOwner {
 }
 
 impl SocketOwner {
-    /// The Gateway and the port of its listeners, if the owner is a Gateway.
+    /// Returns the Gateway and the port of its listeners, if the owner is a Gateway.
     pub(crate) fn gateway_port(&self) -> Option<(&Name, u16)> {
         match self {
             SocketOwner::Gateway { gateway, port } => Some((gateway, *port)),
@@ -241,7 +241,7 @@ impl Proxy {
         }
     }
 
-    /// DNS names that resolve to refused addresses.
+    /// Returns DNS names that resolve to refused addresses.
     pub(crate) fn refused_names(&self) -> RefusedNames {
         lock(&self.state).refused.clone()
     }

@@ -142,7 +142,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         self.slots.len() as u32 - 1
     }
 
-    /// Number of endpoints, including terminating ones.
+    /// Returns the number of endpoints, including terminating ones.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.all().count()
@@ -154,7 +154,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         all.any(|slot| self.get(slot).is_some_and(|endpoint| endpoint.key == *key))
     }
 
-    /// The selected endpoint, if it is still present.
+    /// Returns the selected endpoint, if it is still present.
     pub fn key(&self, handle: EndpointHandle) -> Option<&K> {
         self.at(handle).map(|endpoint| &endpoint.key)
     }
@@ -165,7 +165,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         self.at(handle).map_or(0, |endpoint| endpoint.outstanding)
     }
 
-    /// Number of ejected endpoints, including those being probed.
+    /// Returns the number of ejected endpoints, including those being probed.
     #[cfg(test)]
     pub fn ejected(&self) -> usize {
         let ejected = |slot: &u32| {

@@ -35,12 +35,12 @@ pub(crate) struct LookupSource {
 }
 
 impl LookupSource {
-    /// The files of the system.
+    /// Creates the source that reads the system's files.
     pub(crate) fn system() -> Self {
         LookupSource::new("/etc/hosts".into(), "/etc/resolv.conf".into(), 53)
     }
 
-    /// These files, with name servers at this port.
+    /// Creates the source that reads these files, with name servers at this port.
     pub(crate) fn new(hosts: PathBuf, servers: PathBuf, port: u16) -> Self {
         LookupSource {
             hosts: CachedFile::new(hosts, Box::new(read_hosts)),
@@ -167,7 +167,7 @@ impl<T> CachedFile<T> {
     }
 }
 
-/// `None` if the file does not exist.
+/// Returns `None` if the file does not exist.
 fn stamp(path: &Path) -> Option<FileStamp> {
     use std::os::unix::fs::MetadataExt;
     let file = fs::metadata(path).ok()?;

@@ -81,7 +81,7 @@ impl ClientConnection {
         run_until_closed(&self.socket.closed, timer, deadline, work).await
     }
 
-    /// Marks the connection as idle: no byte of a request has arrived. Ready when it has to close to make room for others.
+    /// Marks the connection as idle: no byte of a request has arrived. Ready when it must close to free capacity.
     pub(crate) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<()> {
         let process_limit = self.admission.poll_idle(cx);
         match &self.permit {
@@ -93,7 +93,7 @@ impl ClientConnection {
         }
     }
 
-    /// Marks the connection as busy, so that it is not closed to make room.
+    /// Marks the connection as busy, so that it is not closed to free capacity.
     pub(crate) fn set_busy(&self) {
         self.admission.set_busy();
         if let Some(permit) = &self.permit {

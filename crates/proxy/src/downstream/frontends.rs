@@ -55,7 +55,7 @@ impl<'h> Frontends<'h> {
         }
     }
 
-    /// Returns the protocol that clients speak; `None` if the frontend is gone.
+    /// Returns the protocol of the frontend; `None` if it was removed.
     pub(crate) fn protocol(&self) -> Option<Protocol> {
         match self {
             Frontends::Listeners(_) => self.listener().map(|frontend| frontend.protocol),

@@ -15,7 +15,7 @@ use crate::worker::{ConfigSnapshot, SharedSocketOwner, Socket};
 pub(crate) struct ResolvedConnection {
     /// Address of the client.
     pub(crate) client: SocketAddr,
-    /// Workload that the client belongs to. Empty while no workload is known to have the client's address: a new Pod may call before its address is reported.
+    /// Workload that the client belongs to. Empty while the client's address belongs to no known workload: a new Pod may connect before its address is known.
     source: OnceCell<ObjectKey>,
     /// Address that the client connected to: that of the listening socket or, for captured traffic, the original destination.
     pub(crate) destination: SocketKey,

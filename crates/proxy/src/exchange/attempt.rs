@@ -40,7 +40,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) may_retry: bool,
 }
 
-/// The client's side of the exchange, with its timer and report.
+/// The downstream side of the exchange, with its timer and report.
 pub(crate) struct Downstream<'n, 's, 'c> {
     pub(crate) source: &'n mut Source<'s>,
     pub(crate) client: &'n mut ResponseWriter<'c>,
@@ -49,7 +49,7 @@ pub(crate) struct Downstream<'n, 's, 'c> {
     pub(crate) report: &'n mut ExchangeReport,
 }
 
-/// The backend's side of one attempt.
+/// The upstream side of one attempt.
 pub(crate) struct UpstreamStream<'f> {
     pub(crate) sink: Sink<'f>,
     pub(crate) response: UpstreamResponse<'f>,
@@ -61,9 +61,9 @@ pub(crate) struct UpstreamStream<'f> {
 
 /// Outcome of a successful attempt.
 pub(super) enum AttemptOutcome {
-    /// The response has been sent to the client; the request possibly not completely.
+    /// The response was sent. `uploaded` is false if part of the request was not.
     Completed { uploaded: bool },
-    /// Both sides have agreed on a WebSocket.
+    /// The connection was upgraded to a WebSocket.
     Upgraded,
 }
 

@@ -1,4 +1,4 @@
-//! The backend's side of an exchange: the connection, the request that is sent on it, and the response that is received.
+//! The upstream side of an exchange: the connection, the request that is sent on it, and the response that is received.
 
 use std::io;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ pub(crate) enum UpstreamConnection {
     Http2(Http2Stream),
 }
 
-/// A request that was not sent.
+/// Failure to send a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
     /// The head is invalid.
@@ -61,7 +61,7 @@ pub(crate) enum SendError {
     NoWebSocket,
 }
 
-/// A response that was not received.
+/// Failure to receive a response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReceiveError {
     /// The connection was closed before the first byte of a response.
@@ -284,7 +284,7 @@ impl<'b> UpstreamResponse<'b> {
 }
 
 impl Http1Response<'_> {
-    /// RFC 6455 §4.1: the client fails the connection if `Sec-WebSocket-Accept` does not match its key.
+    /// Checks `Sec-WebSocket-Accept`. RFC 6455 §4.1: the client fails the connection if `Sec-WebSocket-Accept` does not match its key.
     fn check_accept(&self) -> Result<(), http1::Error> {
         let Some(accept) = self
             .accept

@@ -11,7 +11,7 @@ use super::source::{Source, SourceError};
 use crate::io::splice::TransferError;
 use crate::worker::Worker;
 
-/// A failed copy, by the side at fault.
+/// Failure to copy a body, by the side at fault.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
     #[error(transparent)]

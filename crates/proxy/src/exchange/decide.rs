@@ -66,7 +66,7 @@ fn listener<'h>(
             return Some(table).filter(is_open).ok_or_else(LocalReply::closed);
         }
     };
-    // 421 makes the client open a new connection, which a listener that can't serve any more rejects.
+    // 421 makes the client open a new connection. A listener that can't serve rejects that connection during the handshake.
     table
         .filter(|table| table.frontend().id == *listener)
         .filter(is_open)

@@ -72,7 +72,7 @@ impl<'p> ForwardedHeaders<'p> {
             let header = Header::known(name, value.as_bytes());
             match self.trusted {
                 true => headers.set(header),
-                // There is none to replace.
+                // The client's own value was removed.
                 false => headers.push(header),
             }
         };
@@ -105,7 +105,7 @@ fn hexadecimal(words: [u64; 2]) -> [u8; 32] {
     digits
 }
 
-/// Returns the hexadecimal digits of a number, one per byte, all at once.
+/// Returns the hexadecimal digits of a number, one per byte.
 fn eight_digits(number: u32) -> u64 {
     let mut digits = u64::from(number);
     digits = (digits << 16 | digits) & 0x0000_ffff_0000_ffff;

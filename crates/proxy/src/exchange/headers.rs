@@ -13,7 +13,6 @@ const SPARE: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Headers<'a>(Vec<Header<'a>>);
 
-/// A header field.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header<'a> {
     pub(crate) name: &'a [u8],

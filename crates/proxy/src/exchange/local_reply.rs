@@ -26,7 +26,6 @@ pub(crate) struct LocalReply {
 }
 
 impl LocalReply {
-    /// Creates a reply.
     pub(crate) fn new(
         status: u16,
         reason: &'static str,
@@ -63,7 +62,7 @@ impl LocalReply {
         }
     }
 
-    /// Names the exceeded limit.
+    /// Sets the exceeded limit.
     pub(crate) fn with_limit(self, limit: &'static str) -> Self {
         LocalReply {
             limit: Some(limit),

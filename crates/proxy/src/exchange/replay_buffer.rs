@@ -15,7 +15,7 @@ pub(crate) struct ReplayBuffer {
     /// The trailers, once the whole body has been recorded.
     ended: Option<Trailers>,
     mirrors: MirrorCopies,
-    /// The source still holds the piece recorded last, because it has not been sent.
+    /// The piece recorded last has not been sent and is still held by the source.
     has_unsent: bool,
 }
 

@@ -73,13 +73,11 @@ impl ExchangeReport {
         *self.ended.get_or_insert_with(Instant::now)
     }
 
-    /// Sets the matched rule.
     pub(crate) fn set_rule(&mut self, plan: &Rc<RulePlan>, matched: usize) {
         self.plan = Some(plan.clone());
         self.matched = matched;
     }
 
-    /// Records a local reply.
     pub(crate) fn record_local_reply(
         &mut self,
         worker: &Worker,
@@ -93,12 +91,10 @@ impl ExchangeReport {
         reply.count(worker, connection.resolved.client);
     }
 
-    /// Records the reply of a filter.
     pub(crate) fn record_filter_reply(&mut self, status: u16) {
         self.status = Some(status);
     }
 
-    /// Sets the length of a local reply's body.
     pub(crate) fn set_local_reply_bytes(&mut self, bytes: u64) {
         self.local_reply_bytes = bytes;
     }
@@ -108,12 +104,10 @@ impl ExchangeReport {
         self.listener = Some((frontend.clone(), series));
     }
 
-    /// Sets the selected endpoint.
     pub(crate) fn set_endpoint(&mut self, upstream: &Rc<Upstream>, address: SocketAddr) {
         self.backend = Some((upstream.clone(), address));
     }
 
-    /// Counts a retry.
     pub(crate) fn count_retry(&mut self) {
         self.retries += 1;
     }
@@ -268,8 +262,7 @@ pub(crate) struct RejectedHead<'s> {
     pub(crate) grpc: bool,
 }
 
-/// Records a request whose head was rejected, and the reply with the length of its body. No listener was looked up, so the request counts for the listener
-/// of its connection.
+/// Records a rejected head. `bytes` is the length of the reply's body. No listener was looked up, so the request counts for the listener of its connection.
 pub(crate) fn record_rejected(
     worker: &Worker,
     connection: &ClientConnection,

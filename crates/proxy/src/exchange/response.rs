@@ -65,7 +65,7 @@ impl<'t> AttemptTimeouts<'t> {
         self.deadline.is_some_and(is_past)
     }
 
-    /// Lifts the stall timeout, once the response has started, for bodies of unknown length: they may be streams with pauses.
+    /// Disables the stall timeout for bodies of unknown length, which may be streams with pauses. Called when the response starts.
     pub(super) fn response_started(&self, request: Framing, response: Framing) {
         if !matches!(request, Framing::Length(_)) {
             self.up.allow_idle();

@@ -86,7 +86,7 @@ impl<'c> Http1ResponseWriter<'c> {
         head.headers.write(&mut writer)?;
         writer.field(b"connection", b"upgrade")?;
         writer.field(b"upgrade", b"websocket")?;
-        // An HTTP/2 backend has sent none.
+        // HTTP/2 backends send no `sec-websocket-accept`.
         if let (None, Some(key)) = (head.headers.get("sec-websocket-accept"), key) {
             writer.field(
                 b"sec-websocket-accept",

@@ -17,7 +17,7 @@ use crate::io::stream::WriteHalf;
 /// Maximum size of a piece that is copied to the write buffer; larger ones are written directly.
 const MAX_COPIED_BYTES: usize = 4 * 1024;
 
-/// A body that was not sent completely.
+/// Failure to send a body.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SinkError {
     /// The connection failed.
@@ -105,7 +105,7 @@ impl Sink<'_> {
     pub(crate) fn has_written(&self) -> bool {
         match self {
             Sink::Http1(sink) => sink.written,
-            // The head was passed to `h2`.
+            // The head was already passed to `h2`.
             Sink::Http2(_) => true,
         }
     }
@@ -156,7 +156,7 @@ impl Sink<'_> {
                 let closed = sink.writer.shutdown().await;
                 Ok(closed.map_err(SinkError::from)?)
             }
-            // END_STREAM was sent with the end of the body.
+            // `finish` has sent END_STREAM.
             Sink::Http2(_) => Ok(()),
         }
     }

@@ -19,7 +19,7 @@ use crate::io::stream::ReadHalf;
 /// Trailers. Boxed because they are rare, and the future of every exchange would be larger.
 pub(crate) type Trailers = Option<Box<HeaderMap>>;
 
-/// A body that was not received completely.
+/// Failure to receive a body.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     /// The framing is malformed, or the body ended early.

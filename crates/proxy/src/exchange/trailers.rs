@@ -1,5 +1,5 @@
-//! Trailers of requests. To HTTP/2 backends, Pointsman forwards those that an origin can't mistake for headers that Pointsman or a rule sets. To HTTP/1 backends
-//! it forwards none ([`Encoder::request`](crate::http1::Encoder::request)).
+//! Trailers of requests. To HTTP/2 backends, Pointsman forwards all trailers except names that Pointsman or a rule sets as headers, because some origins merge
+//! trailers into headers. HTTP/1 backends receive none ([`Encoder::request`](crate::http1::Encoder::request)).
 
 use http::HeaderName;
 use pointsman_routing::action::Forward;

@@ -68,7 +68,7 @@ impl<'u, F: SendBody> Upload<'u, F> {
     }
 }
 
-/// Sends the request's body: first the part recorded by an earlier attempt, then the rest. Of a WebSocket only the head is sent; its data waits for the
+/// Sends the request's body: first the part recorded by an earlier attempt, then the rest. For a WebSocket, sends only the head; data follows after the
 /// upgrade.
 pub(super) async fn send(
     worker: &Worker,

@@ -161,14 +161,14 @@ pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
     length.filter(|length| *length <= i64::MAX as u64)
 }
 
-/// RFC 6455 §4.2.1: "a base64-encoded value that, when decoded, is 16 bytes in length".
+/// Returns whether this is a valid key. RFC 6455 §4.2.1: "a base64-encoded value that, when decoded, is 16 bytes in length".
 fn is_websocket_key(value: &[u8]) -> bool {
     let base64 = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     value.len() == 24 && value.ends_with(b"==") && value[..22].iter().all(base64)
 }
 
-/// RFC 9110 §7.6.1: "for each connection-option in this field, remove any header or trailer field(s) from the message with the same
-/// name as the connection-option". The work is bounded: at most `MAX_CONNECTION_OPTIONS` names.
+/// Marks the fields that `Connection` lists. RFC 9110 §7.6.1: "for each connection-option in this field, remove any header or trailer field(s) from the message
+/// with the same name as the connection-option". The work is bounded: at most `MAX_CONNECTION_OPTIONS` names.
 fn mark_connection_options(bytes: &[u8], fields: &mut [Field]) {
     for at in 0..fields.len() {
         if fields[at].known != KnownField::Connection {

@@ -2,7 +2,7 @@
 
 use thiserror::Error as ThisError;
 
-/// A rejected message. Nothing more may be read from its connection.
+/// A rejected message. Its connection must not be read further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ThisError)]
 pub enum Error {
     /// A client's request.

@@ -150,7 +150,7 @@ pub(crate) fn is_authority(authority: &[u8]) -> bool {
         && (!host.contains(&b'%') || escapes_are_whole(host))
 }
 
-/// RFC 3986 §3.2.3: `port = *DIGIT`. Numbers above 65535 are invalid.
+/// Returns whether this is a valid port. RFC 3986 §3.2.3: `port = *DIGIT`. Numbers above 65535 are invalid.
 fn is_port(port: &[u8]) -> bool {
     port.is_empty() || (port.iter().all(u8::is_ascii_digit) && ascii(port).parse::<u16>().is_ok())
 }

@@ -183,7 +183,7 @@ fn append_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// RFC 9110 §5.5: "Field values containing CR, LF, or NUL characters are invalid and dangerous".
+/// Checks a field value. RFC 9110 §5.5: "Field values containing CR, LF, or NUL characters are invalid and dangerous".
 fn check_value(value: &[u8]) -> Result<(), WriteError> {
     match memchr::memchr3(b'\r', b'\n', 0, value) {
         None => Ok(()),

@@ -43,7 +43,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Bytes that were read and not consumed yet.
+    /// Returns the bytes that were read and not consumed yet.
     pub(crate) fn filled(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }

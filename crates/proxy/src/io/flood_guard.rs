@@ -77,12 +77,12 @@ impl FloodGuard {
         }
     }
 
-    /// The first violation of a limit.
+    /// Returns the first violation of a limit.
     pub(crate) fn violation(&self) -> Option<Violation> {
         self.violation.get()
     }
 
-    /// Time at which bytes were last written.
+    /// Returns the time at which bytes were last written.
     pub(crate) fn last_write(&self) -> Instant {
         self.last_write.get()
     }
@@ -98,7 +98,7 @@ impl FloodGuard {
         self.credit.set(self.credit.get().saturating_add(frames));
     }
 
-    /// Oversized heads since the last call. `h2` rejects them without passing them on.
+    /// Returns the number of oversized heads since the last call. `h2` rejects them without passing them on.
     pub(crate) fn take_oversized_heads(&self) -> u32 {
         self.oversized_heads.take()
     }

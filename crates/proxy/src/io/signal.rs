@@ -54,7 +54,7 @@ impl Signal {
 }
 
 impl Waiter<'_> {
-    /// Ready once the signal was notified.
+    /// Becomes ready once the signal was notified.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.signal.notified.get() {
             return Poll::Ready(());

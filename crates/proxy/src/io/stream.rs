@@ -143,7 +143,7 @@ impl ReadHalf {
         }
     }
 
-    /// The socket of a plaintext connection.
+    /// Returns the socket of a plaintext connection.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             ReadHalf::Tcp(half) => Some(half.as_ref()),
@@ -190,7 +190,7 @@ impl WriteHalf {
         }
     }
 
-    /// The socket of a plaintext connection.
+    /// Returns the socket of a plaintext connection.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             WriteHalf::Tcp(half) => Some(half.as_ref()),

@@ -140,7 +140,7 @@ limits! {
 }
 
 impl Limits {
-    /// All limits in the order of the documentation.
+    /// Returns all limits in the order of the documentation.
     pub fn all() -> impl Iterator<Item = &'static Limit> {
         TABLE.iter()
     }
@@ -192,7 +192,7 @@ impl Limits {
 }
 
 impl Limit {
-    /// The default as in `--limit`.
+    /// Returns the default in the syntax of `--limit`.
     pub fn default_text(&self) -> String {
         match (self.get)(&Limits::default()) {
             None => "none".to_owned(),

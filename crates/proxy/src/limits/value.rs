@@ -83,7 +83,7 @@ fn parse_digits(text: &str) -> Option<u64> {
 
 /// A type in which a limit is stored.
 pub(crate) trait LimitValue {
-    /// The value; `None` if unlimited.
+    /// Returns the value; `None` if unlimited.
     fn get(&self) -> Option<u64>;
 
     /// Sets the value. Returns false if the type can't represent it.

@@ -125,7 +125,7 @@ impl Exposition {
     }
 }
 
-/// The type of a metric in the TYPE line.
+/// Returns the type of a metric for the TYPE line.
 pub(crate) fn kind(value: &MetricValue<'_>) -> &'static str {
     match value {
         MetricValue::Counter(_) | MetricValue::StatusClasses(_) | MetricValue::Results(_) => {

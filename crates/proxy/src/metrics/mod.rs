@@ -297,7 +297,7 @@ fn is_mesh_parent(id: &FrontendId, tables: &Tables) -> bool {
     }
 }
 
-/// Names of all rules.
+/// Returns the names of all rules.
 fn rule_names(tables: &Tables) -> HashMap<RuleKey, Option<&str>> {
     tables
         .frontends()

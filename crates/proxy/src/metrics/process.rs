@@ -51,7 +51,7 @@ pub(crate) const PROCESS: [ProcessMetric; 5] = [
     ),
 ];
 
-/// Field of `/proc/self/stat`, numbered from 0. Parsing starts after the second field, the program's name, which may contain any characters.
+/// Returns a field of `/proc/self/stat`, numbered from 0. Parsing starts after the second field, the program's name, which may contain any characters.
 fn stat(field: usize) -> Option<f64> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
     let (_, rest) = text.rsplit_once(')')?;
@@ -66,7 +66,7 @@ fn max_files() -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Boot time, in seconds since the Unix epoch.
+/// Returns the boot time, in seconds since the Unix epoch.
 fn boot_time() -> Option<f64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     text.lines()
@@ -76,7 +76,7 @@ fn boot_time() -> Option<f64> {
         .ok()
 }
 
-/// Clock ticks per second.
+/// Returns the number of clock ticks per second.
 fn clock_ticks() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }

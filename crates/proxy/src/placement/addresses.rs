@@ -71,7 +71,7 @@ impl AddressPool {
     }
 }
 
-/// FNV-1a, which is stable across versions and machines.
+/// Computes the FNV-1a hash, which is stable across versions and machines.
 fn hash(gateway: &Name) -> u64 {
     let text = gateway.to_string();
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

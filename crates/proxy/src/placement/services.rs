@@ -104,7 +104,7 @@ impl LocalServices {
         self.pods = Arc::new(by_address);
     }
 
-    /// Changes of the set of backends that are needed even if no route uses them.
+    /// Returns changes of the set of backends that are needed even if no route uses them.
     pub(crate) fn needed_changes(&mut self, changed: bool) -> Vec<Change> {
         if !changed {
             return Vec::new();

@@ -355,7 +355,7 @@ impl Placement {
     }
 }
 
-/// The Dataplane and the address of an outbound.
+/// Returns the Dataplane and the address of an outbound.
 fn outbound_address(id: &FrontendId) -> Option<(&ObjectKey, SocketAddr)> {
     match id {
         FrontendId::Outbound(outbound) => Some((&outbound.dataplane, outbound.listen?)),

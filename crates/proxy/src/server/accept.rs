@@ -63,7 +63,7 @@ pub(super) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
     }
 }
 
-/// Returns true for errors that concern a single connection only.
+/// Returns whether an error concerns a single connection only.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),

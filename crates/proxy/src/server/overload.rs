@@ -16,7 +16,7 @@ use crate::worker::Worker;
 const RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\
     connection: close\r\nx-pointsman-reason: TooManyConnections\r\n\r\ntoo many connections\n";
 
-/// Maximum number of refused connections per worker that linger at once; further ones are closed without a response. They use the reserve of open files.
+/// Maximum number of refused connections in lingering close per worker; further ones are closed without a response. They use the reserved file descriptors.
 const MAX_LINGERING: usize = 32;
 
 /// A lingering connection, counted until dropped.

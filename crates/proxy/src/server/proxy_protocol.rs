@@ -21,7 +21,7 @@ use crate::io::stream::has_nothing_to_read;
 use crate::proxy_protocol::{MAX_READ, ProxyHeader, ProxyHeaderError, read};
 use crate::worker::{Admission, Socket, Worker};
 
-/// Returns true if a peer has to send a header.
+/// Returns whether a peer has to send a header.
 pub(super) fn is_expected(worker: &Worker, peer: SocketAddr) -> bool {
     let ranges = &worker.shared.options.proxy_protocol;
     ranges.iter().any(|range| range.contains(peer.ip()))
@@ -88,7 +88,7 @@ async fn header(
     }
 }
 
-/// Waits for the first bytes, and returns their number without consuming them; 0 if there will be none. Meanwhile the connection counts as idle.
+/// Waits for the first bytes, and returns their number without consuming them; 0 if the connection ends. Meanwhile the connection counts as idle.
 async fn first_bytes(
     socket: &Socket,
     stream: &TcpStream,

@@ -61,14 +61,12 @@ impl StreamReport {
         }
     }
 
-    /// Sets the listener.
     pub(crate) fn set_listener(&mut self, listener: Option<(FrontendId, Arc<ListenerSeries>)>) {
         let (listener, series) = listener.unzip();
         self.listener_guard = series.map(ListenerConnectionGuard::new);
         self.listener = listener;
     }
 
-    /// Sets the matched rule.
     pub(crate) fn set_rule(&mut self, plan: &Rc<RulePlan>) {
         self.plan = Some(plan.clone());
     }

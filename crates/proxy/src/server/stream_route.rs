@@ -13,9 +13,9 @@ use crate::worker::{RulePlan, Worker, WorkerSnapshot};
 /// Result of the lookup for a stream or UDP session.
 #[derive(Debug)]
 pub(crate) struct StreamRoute {
-    /// The listener that received it, if any.
+    /// Listener of the stream, if there is one.
     pub(crate) listener: Option<(FrontendId, Arc<ListenerSeries>)>,
-    /// The matched rule, or the reason why there is none.
+    /// The matched rule, or the fault if no rule matches.
     pub(crate) plan: Result<Rc<RulePlan>, Fault>,
 }
 

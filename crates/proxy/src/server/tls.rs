@@ -1,5 +1,5 @@
 //! Connections that start with TLS. The SNI in the ClientHello selects the listener, which terminates TLS or passes it through. For the mutual TLS of a mesh the
-//! SNI is ignored: the traffic inside selects the listener, as on a plaintext connection.
+//! SNI is ignored: the decrypted request selects the listener, as on a plaintext connection.
 
 use std::future::poll_fn;
 use std::io;

@@ -101,7 +101,7 @@ pub(super) async fn serve_datagrams(worker: Rc<Worker>, socket: Rc<Socket>, list
     }
 }
 
-/// Forwards a batch of datagrams to endpoints. Returns true if more may be waiting.
+/// Forwards a batch of datagrams to endpoints. Returns whether more may be waiting.
 fn forward_to_endpoints(port: &Rc<UdpPort>) -> bool {
     let mut buffer = port.worker.datagram_buffer.borrow_mut();
     buffer.resize(MAX_DATAGRAM, 0);
@@ -111,7 +111,7 @@ fn forward_to_endpoints(port: &Rc<UdpPort>) -> bool {
                 forward_to_endpoint(port, (client, local_address), &buffer[..count])
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            // An error of an earlier send, which the session of that datagram detects itself.
+            // An asynchronous error of an earlier send; the session's own socket reports it.
             Err(_) => {}
         }
     }
@@ -144,7 +144,7 @@ fn forward_to_endpoint(port: &Rc<UdpPort>, key: SessionKey, datagram: &[u8]) {
 }
 
 impl UdpPort {
-    /// Resolves a client. Repeated after each change, because the address may belong to another Pod by then.
+    /// Resolves a client. Repeated after each configuration change, because the address may have been reassigned to another Pod.
     fn resolve(&self, snapshot: &WorkerSnapshot, client: SocketAddr) -> ResolvedConnection {
         ResolvedConnection::accepted(&snapshot.config, &self.socket, client)
     }
@@ -205,7 +205,7 @@ impl Session {
         Some(session)
     }
 
-    /// Returns true if the endpoint is still valid for the client. The check is repeated only after changes of the configuration.
+    /// Returns whether the endpoint is still valid for the client. The check is repeated only after changes of the configuration.
     fn is_valid(&self, port: &UdpPort) -> bool {
         let worker = &port.worker;
         if self.ended.is_notified() {
@@ -318,7 +318,7 @@ async fn forward_responses(port: Rc<UdpPort>, session: Rc<Session>, mut report: 
     report.finish();
 }
 
-/// Forwards a batch of datagrams from an endpoint. Returns true if more may be waiting.
+/// Forwards a batch of datagrams from an endpoint. Returns whether more may be waiting.
 fn forward_to_client(port: &UdpPort, session: &Session) -> io::Result<bool> {
     let mut buffer = port.worker.datagram_buffer.borrow_mut();
     buffer.resize(MAX_DATAGRAM, 0);

@@ -97,7 +97,7 @@ impl TlsConfigs {
         &self.faulty
     }
 
-    /// The valid configurations.
+    /// Returns the valid configurations.
     pub(crate) fn usable(&self) -> Arc<HashMap<FrontendId, Arc<ServerConfig>>> {
         self.usable.clone()
     }

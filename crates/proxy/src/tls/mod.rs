@@ -48,7 +48,7 @@ pub enum TlsError {
 /// A certificate with its key and id.
 pub type NamedKey = (SecretId, Arc<CertifiedKey>);
 
-/// The cryptographic provider.
+/// Returns the cryptographic provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }

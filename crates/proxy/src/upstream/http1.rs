@@ -34,7 +34,7 @@ pub(crate) struct PersistentConnection {
     _counted: ConnectionGuard,
 }
 
-/// Time after which a silent host is considered gone: 40 seconds, or `stall-time` if that is longer. A closed receive window counts as silence, and
+/// Returns the time after which a silent host is considered gone: 40 seconds, or `stall-time` if that is longer. A closed receive window counts as silence, and
 /// `stall-time` is the time for which a backend may stop reading a request body.
 fn user_timeout(limits: &Limits) -> Duration {
     (connect::KEEPALIVE_IDLE * 2).max(limits.stall_time)

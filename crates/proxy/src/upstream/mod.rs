@@ -86,7 +86,7 @@ impl Upstream {
         }
     }
 
-    /// Client certificate of the Gateway, presented unless the backend's settings name one.
+    /// Returns the client certificate of the Gateway, presented unless the backend's settings name one.
     pub(crate) fn certificate(&self) -> Option<&SecretId> {
         self.certificate.as_ref()
     }
@@ -164,12 +164,12 @@ impl Upstream {
         }
     }
 
-    /// Version of the protocol and TLS settings.
+    /// Returns the version of the protocol and TLS settings.
     pub(crate) fn settings_version(&self) -> u64 {
         self.settings_version.get()
     }
 
-    /// TLS configurations; `None` if the backend has no TLS.
+    /// Returns the TLS configurations; `None` if the backend has no TLS.
     pub(crate) fn tls(&self, worker: &Worker) -> Result<Option<Rc<UpstreamTls>>, Fault> {
         let backend = self.backend.borrow();
         let Some(settings) = &backend.tls else {
@@ -221,7 +221,7 @@ impl SelectedEndpoint {
         &self.upstream
     }
 
-    /// Time of the selection.
+    /// Returns the time of the selection.
     pub(crate) fn selected_at(&self) -> Instant {
         self.selected_at
     }

@@ -43,7 +43,7 @@ impl Capacity {
         }
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     pub(super) fn workers(&self) -> usize {
         self.workers
     }

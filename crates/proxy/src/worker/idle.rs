@@ -123,12 +123,12 @@ impl IdleConnections {
         count
     }
 
-    /// Number of idle connections.
+    /// Returns the number of idle connections.
     pub(super) fn len(&self) -> usize {
         self.0.borrow().idle
     }
 
-    /// The second since which the longest-idle connection has been idle.
+    /// Returns the second since which the longest-idle connection has been idle.
     pub(super) fn oldest(&self) -> Option<u64> {
         let mut list = self.0.borrow_mut();
         let slot = list.longest_idle()?;

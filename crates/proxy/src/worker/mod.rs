@@ -78,7 +78,7 @@ impl WorkerShared {
         self.announces_close.load(Ordering::Relaxed)
     }
 
-    /// Trust anchors of the operating system, loaded on first use.
+    /// Returns the trust anchors of the operating system, loaded on first use.
     pub(crate) fn system_roots(&self) -> &Arc<RootCertStore> {
         self.roots.get_or_init(|| {
             let found = rustls_native_certs::load_native_certs();
@@ -225,12 +225,12 @@ impl Worker {
         self.snapshot.borrow().clone()
     }
 
-    /// Number of installed configurations and endpoint sets, to detect changes.
+    /// Returns the number of installed configurations and endpoint sets, to detect changes.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.get()
     }
 
-    /// Time since the start of the worker.
+    /// Returns the time since the start of the worker.
     pub(crate) fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
@@ -338,7 +338,7 @@ impl Worker {
         upstream
     }
 
-    /// Value of the `date` header, updated once a second.
+    /// Returns the value of the `date` header, updated once a second.
     pub(crate) fn date(&self) -> Rc<[u8]> {
         self.date.borrow().clone()
     }
@@ -363,7 +363,7 @@ impl Worker {
         });
     }
 
-    /// The reason to log for requests and streams that are dropped before their end.
+    /// Returns the reason to log for requests and streams that are dropped before their end.
     pub(crate) fn termination_reason(&self) -> &'static str {
         match self.draining.is_notified() {
             true => "Drained",
@@ -371,7 +371,7 @@ impl Worker {
         }
     }
 
-    /// Number of open client connections.
+    /// Returns the number of open client connections.
     pub(crate) fn open_connections(&self) -> usize {
         self.open.get()
     }

@@ -46,7 +46,7 @@ impl SendState {
     }
 }
 
-/// Detects that the client has reset the stream, while the response is written.
+/// Detects a reset of the stream by the client while the response is written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResetWatch<'c>(pub(crate) &'c RefCell<SendState>);
 

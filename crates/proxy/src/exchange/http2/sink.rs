@@ -1,4 +1,4 @@
-//! Sending a body over HTTP/2. The last piece is held back until the next one or the end, so that the last DATA frame carries END_STREAM.
+//! Sending a body over HTTP/2. Each piece is sent when the next one or the end arrives, so that the last DATA frame carries END_STREAM.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -16,6 +16,7 @@ use crate::io::flood_guard::FloodGuard;
 #[derive(Debug)]
 pub(crate) struct Http2Sink<'c> {
     sending: &'c RefCell<SendState>,
+    /// Piece to send when the next one or the end arrives.
     pending: Bytes,
     /// Flood protection of the client's connection.
     flood_guard: Option<&'c FloodGuard>,
@@ -34,14 +35,14 @@ impl<'c> Http2Sink<'c> {
         }
     }
 
-    /// Sends the piece that was held back, and holds back this one.
+    /// Sends the pending piece. This one becomes the pending one.
     pub(crate) async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
         self.flush().await?;
         self.pending = piece;
         Ok(())
     }
 
-    /// Sends the piece that was held back, within the flow-control window.
+    /// Sends the pending piece, within the flow-control window.
     pub(crate) async fn flush(&mut self) -> Result<(), SinkError> {
         while !self.pending.is_empty() {
             poll_fn(|cx| self.poll_send(cx)).await?;

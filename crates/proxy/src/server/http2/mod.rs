@@ -117,7 +117,7 @@ where
     served.run(&mut timer).await;
 }
 
-/// A stream's window is as large as a body's buffer. The connection's window covers all streams, so that a slow one does not block others.
+/// Configures limits and flow control of a connection.
 fn builder(limits: &Limits) -> Builder {
     let window = u32::try_from(limits.buffer_bytes).unwrap_or(MAX_WINDOW);
     let window = window.clamp(16 * 1024, MAX_WINDOW);
@@ -138,7 +138,8 @@ fn builder(limits: &Limits) -> Builder {
     builder
 }
 
-/// Maximum size of a head that `h2` accepts. Heads slightly over the limit get a reply with a reason from this crate, larger ones a reply from `h2`.
+/// Returns the maximum size of a head that `h2` accepts. Heads slightly over the limit get a reply with a reason from this crate, larger ones a reply from
+/// `h2`.
 fn head_bytes(limits: &Limits) -> usize {
     limits.header_bytes + limits.uri_bytes + 32 * limits.headers + 16 * 1024
 }

@@ -1,4 +1,4 @@
-//! Reuse of tasks on a busy connection. The future of a new task has several kilobytes, which are moved more than once; a waiting task only has to be woken.
+//! Reuse of tasks on a busy connection. Starting a task moves a future of several kilobytes more than once; waking a waiting one moves nothing.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -66,7 +66,7 @@ impl<W> TaskPool<W> {
         .await
     }
 
-    /// Returns true if no task is waiting.
+    /// Returns whether no task is waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.borrow().is_empty()
     }
