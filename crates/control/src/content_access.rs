@@ -11,7 +11,7 @@ use pointsman_binding::Content;
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
 
-use crate::bounded;
+use crate::safe_read;
 
 /// Largest file in bytes. Response bodies are kept in memory.
 const CONTENT_SIZE: usize = 1024 * 1024;
@@ -53,7 +53,7 @@ impl ContentAccess {
                 continue;
             };
             match open_beneath(directory, &inner)
-                .and_then(|file| bounded::read_opened(file, CONTENT_SIZE))
+                .and_then(|file| safe_read::read_opened(file, CONTENT_SIZE))
             {
                 Ok(bytes) => return Ok(bytes.into()),
                 Err(error) if escapes(&error) => {
@@ -99,7 +99,7 @@ fn open_directory(path: &Path) -> io::Result<rustix::fd::OwnedFd> {
 /// changes at the same time.
 fn open_beneath(directory: &Path, inner: &Path) -> io::Result<File> {
     let directory = open_directory(directory)?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | bounded::FLAGS;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | safe_read::OPEN_FLAGS;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..ATTEMPTS {
         match openat2(&directory, inner, flags, Mode::empty(), resolve) {

@@ -1,5 +1,5 @@
-//! The inputs of the reconciler's binder, in maps that share structure between versions: a copy takes constant time, and comparing two versions costs only
-//! what differs between them.
+//! The inputs of the reconciler's binder, in maps that share structure between versions: a copy takes constant time, and the cost
+//! of comparing two versions is proportional to their differences.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use pointsman_resources::{Name, ObjectKey, Resource};
 /// All inputs of a binder.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    objects: OrdMap<ObjectKey, Input<Resource>>,
+    objects: OrdMap<ObjectKey, Versioned<Resource>>,
     /// Inputs that are not objects. There are few.
-    facts: OrdMap<FactKey, Input<Change>>,
+    other_inputs: OrdMap<InputKey, Versioned<Change>>,
     version: u64,
 }
 
 /// A value with the version in which it was recorded. Equal versions mean equal values.
 #[derive(Clone, Debug)]
-struct Input<T> {
+struct Versioned<T> {
     version: u64,
     value: T,
 }
 
-impl<T> PartialEq for Input<T> {
+impl<T> PartialEq for Versioned<T> {
     fn eq(&self, other: &Self) -> bool {
         self.version == other.version
     }
@@ -34,7 +34,7 @@ impl<T> PartialEq for Input<T> {
 
 /// Key of an input that is not an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum FactKey {
+enum InputKey {
     Observation(Name),
     Infrastructure(Name),
     Rejection(ObjectKey),
@@ -48,21 +48,21 @@ enum FactKey {
     Resolution(Arc<str>),
 }
 
-impl FactKey {
+impl InputKey {
     /// Returns the change that removes the input.
     fn removal(&self) -> Change {
         match self.clone() {
-            FactKey::Observation(gateway) => Change::Observe(gateway, None),
-            FactKey::Infrastructure(gateway) => Change::ObserveInfrastructure(gateway, None),
-            FactKey::Rejection(key) => Change::Reject(key, None),
-            FactKey::Need(id) => Change::Need(id, false),
-            FactKey::Content(source) => Change::Content(source, None),
-            FactKey::Identity(mesh) => Change::Identity(mesh, None),
-            FactKey::RetainedSecret(name) => Change::RetainSecret(name, None),
-            FactKey::ServedApi => Change::ServedApi(Arc::default()),
-            FactKey::Controller => Change::Controller(Arc::default()),
-            FactKey::EndpointPolicy => Change::EndpointPolicy(Arc::default()),
-            FactKey::Resolution(name) => Change::RefusedResolution(name, Vec::new()),
+            InputKey::Observation(gateway) => Change::Observe(gateway, None),
+            InputKey::Infrastructure(gateway) => Change::ObserveInfrastructure(gateway, None),
+            InputKey::Rejection(key) => Change::Reject(key, None),
+            InputKey::Need(id) => Change::Need(id, false),
+            InputKey::Content(source) => Change::Content(source, None),
+            InputKey::Identity(mesh) => Change::Identity(mesh, None),
+            InputKey::RetainedSecret(name) => Change::RetainSecret(name, None),
+            InputKey::ServedApi => Change::ServedApi(Arc::default()),
+            InputKey::Controller => Change::Controller(Arc::default()),
+            InputKey::EndpointPolicy => Change::EndpointPolicy(Arc::default()),
+            InputKey::Resolution(name) => Change::RefusedResolution(name, Vec::new()),
         }
     }
 }
@@ -80,33 +80,34 @@ impl Inputs {
         let (key, is_set) = match change {
             Change::Put(resource) => {
                 let value = resource.clone();
-                let input = Input { version, value };
+                let input = Versioned { version, value };
                 self.objects.insert(resource.key(), input);
                 return;
             }
             Change::Delete(key) => return drop(self.objects.remove(key)),
-            Change::Observe(gateway, observation) => {
-                (FactKey::Observation(gateway.clone()), observation.is_some())
-            }
+            Change::Observe(gateway, observation) => (
+                InputKey::Observation(gateway.clone()),
+                observation.is_some(),
+            ),
             Change::ObserveInfrastructure(gateway, state) => {
-                (FactKey::Infrastructure(gateway.clone()), state.is_some())
+                (InputKey::Infrastructure(gateway.clone()), state.is_some())
             }
-            Change::Reject(key, position) => (FactKey::Rejection(key.clone()), position.is_some()),
-            Change::Need(id, needed) => (FactKey::Need(id.clone()), *needed),
+            Change::Reject(key, position) => (InputKey::Rejection(key.clone()), position.is_some()),
+            Change::Need(id, needed) => (InputKey::Need(id.clone()), *needed),
             Change::Content(source, content) => {
-                (FactKey::Content(source.clone()), content.is_some())
+                (InputKey::Content(source.clone()), content.is_some())
             }
             Change::Identity(mesh, identity) => {
-                (FactKey::Identity(mesh.clone()), identity.is_some())
+                (InputKey::Identity(mesh.clone()), identity.is_some())
             }
             Change::RetainSecret(name, reason) => {
-                (FactKey::RetainedSecret(name.clone()), reason.is_some())
+                (InputKey::RetainedSecret(name.clone()), reason.is_some())
             }
-            Change::ServedApi(_) => (FactKey::ServedApi, true),
-            Change::Controller(_) => (FactKey::Controller, true),
-            Change::EndpointPolicy(_) => (FactKey::EndpointPolicy, true),
+            Change::ServedApi(_) => (InputKey::ServedApi, true),
+            Change::Controller(_) => (InputKey::Controller, true),
+            Change::EndpointPolicy(_) => (InputKey::EndpointPolicy, true),
             Change::RefusedResolution(name, refused) => {
-                (FactKey::Resolution(name.clone()), !refused.is_empty())
+                (InputKey::Resolution(name.clone()), !refused.is_empty())
             }
             // They affect statuses only, which readers take from the journal.
             Change::Effect(..) | Change::EffectOnCommit => return,
@@ -114,9 +115,9 @@ impl Inputs {
         match is_set {
             true => {
                 let value = change.clone();
-                drop(self.facts.insert(key, Input { version, value }));
+                drop(self.other_inputs.insert(key, Versioned { version, value }));
             }
-            false => drop(self.facts.remove(&key)),
+            false => drop(self.other_inputs.remove(&key)),
         }
     }
 
@@ -128,10 +129,13 @@ impl Inputs {
             }
             DiffItem::Remove(key, _) => Change::Delete(key.clone()),
         });
-        let facts = old.facts.diff(&self.facts).map(|item| match item {
-            DiffItem::Add(_, new) | DiffItem::Update { new: (_, new), .. } => new.value.clone(),
-            DiffItem::Remove(key, _) => key.removal(),
-        });
-        objects.chain(facts).collect()
+        let other_inputs = old
+            .other_inputs
+            .diff(&self.other_inputs)
+            .map(|item| match item {
+                DiffItem::Add(_, new) | DiffItem::Update { new: (_, new), .. } => new.value.clone(),
+                DiffItem::Remove(key, _) => key.removal(),
+            });
+        objects.chain(other_inputs).collect()
     }
 }

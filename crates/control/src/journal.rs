@@ -15,12 +15,12 @@ use serde_json::value::RawValue;
 use crate::timed_status::TimedStatus;
 
 /// Statuses by the position of their objects in the input. Copies share structure.
-pub type Entries = OrdMap<(u64, ObjectKey), Arc<StatusEntry>>;
+pub type StatusEntries = OrdMap<(u64, ObjectKey), Arc<StatusEntry>>;
 
 /// Statuses of all objects. A condition keeps its transition time until it changes.
 #[derive(Default)]
 pub struct StatusJournal {
-    entries: Entries,
+    entries: StatusEntries,
     positions: HashMap<ObjectKey, u64>,
 }
 
@@ -58,7 +58,7 @@ impl StatusJournal {
     }
 
     /// Returns all entries, in the order of the input.
-    pub fn entries(&self) -> &Entries {
+    pub fn entries(&self) -> &StatusEntries {
         &self.entries
     }
 }

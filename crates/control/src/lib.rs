@@ -9,7 +9,7 @@
 //! - `reconciler` owns the binder and drives everything else. It depends on no particular source or sink.
 //! - [`source`] and [`sink`] are the interfaces on both sides; [`mailbox`] passes values between threads.
 //! - [`files`] is the source for manifests. Only it reads and watches them.
-//! - `bounded` opens files that others choose. [`Permissions`] define what manifests may access.
+//! - `safe_read` reads untrusted files. [`ManifestPermissions`] define what manifests may access.
 //! - `data_sources` reads files and environment variables that objects name, such as certificates of Kuma's gateways.
 //! - `identities` issues the certificates that proxies of a mesh present to each other.
 //! - `journal` holds statuses with their transition times, `timed_status` in little memory. [`report`] renders them, with warnings.
@@ -21,7 +21,6 @@
 //!
 //! This crate carries no traffic and binds no port: it depends on `resources`, `binding` and `routing`, never on `proxy`.
 
-mod bounded;
 pub mod clock;
 mod content_access;
 mod data_sources;
@@ -33,10 +32,11 @@ mod identities;
 mod inputs;
 mod journal;
 pub mod mailbox;
+mod manifest_permissions;
 pub mod offline;
-mod permissions;
 mod reconciler;
 pub mod report;
+mod safe_read;
 pub mod sink;
 pub mod snapshot;
 pub mod source;
@@ -46,7 +46,7 @@ mod timed_status;
 pub use content_access::ContentAccess;
 pub use files::FileSource;
 pub use journal::{StatusEntry, StatusJournal};
-pub use permissions::Permissions;
+pub use manifest_permissions::ManifestPermissions;
 pub use reconciler::Reconciler;
 pub use sink::{Sink, StatusSink};
 pub use snapshot::{Snapshot, Snapshots};

@@ -10,11 +10,11 @@ use pointsman_resources::{Finding, ObjectKey};
 use pointsman_routing::Tables;
 
 use crate::files::Files;
-use crate::{Permissions, data_sources};
+use crate::{ManifestPermissions, data_sources};
 
 /// Objects of files or of a cluster.
 #[derive(Default)]
-pub struct Objects {
+pub struct LoadedObjects {
     /// Valid objects, in the order of the input.
     pub documents: Vec<Arc<Document>>,
     /// Objects that validation rejected, with the position or the reason.
@@ -30,7 +30,7 @@ pub struct Objects {
 /// Objects and the configuration that they result in.
 pub struct Loaded {
     /// The objects.
-    pub objects: Objects,
+    pub objects: LoadedObjects,
     /// Binder to which all objects were applied.
     pub binder: Binder,
     /// Routing tables.
@@ -46,20 +46,24 @@ impl Loaded {
 }
 
 /// Reads all manifests below some paths. An unreadable file is reported among the findings.
-pub fn read(paths: &[PathBuf]) -> Objects {
+pub fn read(paths: &[PathBuf]) -> LoadedObjects {
     let mut files = Files::new(paths, None);
     files.scan(true);
-    Objects {
+    LoadedObjects {
         documents: files.documents().into_iter().cloned().collect(),
         rejected: files.rejected().collect(),
         findings: files.findings(),
         ignored_kinds: files.ignored_kinds(),
-        ..Objects::default()
+        ..LoadedObjects::default()
     }
 }
 
 /// Binds objects for the statuses of a controller.
-pub fn bind(objects: Objects, controller: Controller, permissions: &Permissions) -> Loaded {
+pub fn bind(
+    objects: LoadedObjects,
+    controller: Controller,
+    permissions: &ManifestPermissions,
+) -> Loaded {
     let mut binder = Binder::new();
     let mut tables = Tables::default();
     let policy = Change::EndpointPolicy(permissions.endpoints.clone());

@@ -21,7 +21,7 @@ use crate::sink::{Sink, StatusSink};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::source::{Findings, Inbox, SourceUpdate};
 use crate::status_log::StatusLog;
-use crate::{ContentAccess, Permissions, clock, data_sources};
+use crate::{ContentAccess, ManifestPermissions, clock, data_sources};
 
 /// Interval between retries of operations that failed in a sink.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Changed objects. A value of `None` is a deletion.
-type Objects = BTreeMap<ObjectKey, Option<Arc<Document>>>;
+type ChangedDocuments = BTreeMap<ObjectKey, Option<Arc<Document>>>;
 
 /// The control loop's state.
 pub struct Reconciler {
@@ -68,7 +68,7 @@ impl Reconciler {
     }
 
     /// Sets the files and addresses that objects may use.
-    pub fn with_permissions(mut self, permissions: Permissions) -> Self {
+    pub fn with_permissions(mut self, permissions: ManifestPermissions) -> Self {
         self.content = permissions.content;
         self.bind(vec![Change::EndpointPolicy(permissions.endpoints)]);
         self
@@ -104,7 +104,7 @@ impl Reconciler {
         let mut certificates_at = clock::instant() + CERTIFICATE_INTERVAL;
         loop {
             let wake = self.sinks.iter().filter_map(|sink| sink.next_wake()).min();
-            let retry = self.wants_retry().then_some(retry_at);
+            let retry = self.needs_retry().then_some(retry_at);
             let until = [retry, wake].into_iter().flatten().min();
             let until = until.map_or(certificates_at, |until| until.min(certificates_at));
             match inbox.wait(Some(until)) {
@@ -121,7 +121,7 @@ impl Reconciler {
                 self.retry_unbound();
             }
             if clock::instant() >= retry_at {
-                if self.wants_retry() && !is_due {
+                if self.needs_retry() && !is_due {
                     self.retry_unbound();
                 }
                 retry_at = clock::instant() + RETRY_INTERVAL;
@@ -150,7 +150,7 @@ impl Reconciler {
         }
         // A deletion of an unknown object is no change.
         objects.retain(|key, document| document.is_some() || self.binder.object(key).is_some());
-        let has_facts = findings.is_some() || served_api.is_some();
+        let has_other_changes = findings.is_some() || served_api.is_some();
         if let Some(findings) = findings {
             self.log.record_findings(&findings.findings);
             self.findings = findings;
@@ -159,7 +159,7 @@ impl Reconciler {
         let infrastructures: Vec<Change> = infrastructures
             .map(|(gateway, state)| Change::ObserveInfrastructure(gateway, state))
             .collect();
-        if !objects.is_empty() || !rejected.is_empty() || has_facts {
+        if !objects.is_empty() || !rejected.is_empty() || has_other_changes {
             let mut changes = self.changes(&objects);
             let rejected = rejected.into_iter();
             changes.extend(rejected.map(|(key, position)| Change::Reject(key, position)));
@@ -178,7 +178,7 @@ impl Reconciler {
     }
 
     /// Translates changed objects into changes of the binder's inputs. Deletions come first, because a new object may name the same data as a deleted one.
-    fn changes(&mut self, objects: &Objects) -> Vec<Change> {
+    fn changes(&mut self, objects: &ChangedDocuments) -> Vec<Change> {
         let mut changes = Vec::new();
         for (key, _) in objects.iter().filter(|(_, document)| document.is_none()) {
             changes.push(Change::Delete(key.clone()));
@@ -228,7 +228,7 @@ impl Reconciler {
             changes.extend(data_sources::changes(object, read, &self.binder));
         }
         if !changes.is_empty() {
-            self.apply(changes, &Objects::new(), false);
+            self.apply(changes, &ChangedDocuments::new(), false);
         }
     }
 
@@ -236,15 +236,15 @@ impl Reconciler {
     pub fn retry_unbound(&mut self) {
         let reports = self.sinks.iter_mut().flat_map(|sink| sink.retry());
         let reports = reports.collect();
-        self.apply(reports, &Objects::new(), false);
+        self.apply(reports, &ChangedDocuments::new(), false);
     }
 
-    fn wants_retry(&self) -> bool {
-        self.sinks.iter().any(|sink| sink.wants_retry())
+    fn needs_retry(&self) -> bool {
+        self.sinks.iter().any(|sink| sink.needs_retry())
     }
 
     /// Applies changes to the binder and the sinks, and publishes the result. Without an effect, publishes only if `always` is set.
-    fn apply(&mut self, changes: Vec<Change>, objects: &Objects, always: bool) {
+    fn apply(&mut self, changes: Vec<Change>, objects: &ChangedDocuments, always: bool) {
         let start = clock::instant();
         let mut touched: BTreeSet<ObjectKey> = objects.keys().cloned().collect();
         let mut affects_traffic = self.stage(changes, &mut touched);
@@ -261,8 +261,8 @@ impl Reconciler {
         self.publish_snapshot();
         let took = clock::instant() - start;
         // Not `touched`, which contains the Gateway of each route that is added or removed.
-        let concerns_certificates = |key: &ObjectKey| CERTIFICATE_KINDS.contains(&key.kind);
-        if objects.keys().any(concerns_certificates) {
+        let has_certificates = |key: &ObjectKey| CERTIFICATE_KINDS.contains(&key.kind);
+        if objects.keys().any(has_certificates) {
             self.check_certificates();
         }
         match self.version {
@@ -322,7 +322,7 @@ impl Reconciler {
     }
 
     /// Records the statuses of the objects in `touched`.
-    fn publish_status(&mut self, touched: &BTreeSet<ObjectKey>, objects: &Objects) {
+    fn publish_status(&mut self, touched: &BTreeSet<ObjectKey>, objects: &ChangedDocuments) {
         let now = clock::now();
         for key in touched.iter().filter(|key| has_status(key.kind)) {
             if self.binder.object(key).is_some() {

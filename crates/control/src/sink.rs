@@ -32,7 +32,7 @@ pub trait Sink: Send {
     }
 
     /// Returns whether an operation failed and should be retried.
-    fn wants_retry(&self) -> bool {
+    fn needs_retry(&self) -> bool {
         false
     }
 

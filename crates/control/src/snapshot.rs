@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::clock;
 use crate::inputs::Inputs;
-use crate::journal::Entries;
+use crate::journal::StatusEntries;
 use crate::report;
 use crate::source::Findings;
 
@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// Routing tables; `None` if no sink uses them. [`Snapshots::tables`] returns them in either case.
     pub(crate) tables: Option<Tables>,
     /// Statuses, by the position of their objects in the input.
-    pub entries: Entries,
+    pub entries: StatusEntries,
     /// Findings of the source.
     pub findings: Findings,
     pub(crate) inputs: Inputs,
@@ -37,7 +37,7 @@ pub struct Snapshot {
 #[derive(Default)]
 pub struct Snapshots {
     latest: RwLock<Arc<Snapshot>>,
-    replica: Mutex<Replica>,
+    reader: Mutex<ReaderBinder>,
     /// The last rendered `/status`.
     status: Mutex<Option<Rendered>>,
 }
@@ -52,15 +52,15 @@ struct Rendered {
 
 /// The readers' binder. It agrees with the reconciler's because binding is a function of its inputs.
 #[derive(Default)]
-struct Replica {
+struct ReaderBinder {
     binder: Binder,
     inputs: Inputs,
     /// Tables of snapshots without tables.
     tables: Tables,
 }
 
-impl Replica {
-    /// Applies the differences between the replica and a snapshot.
+impl ReaderBinder {
+    /// Applies the differences between this binder and a snapshot.
     fn catch_up(&mut self, snapshot: &Snapshot) {
         let changes = snapshot.inputs.changes_since(&self.inputs);
         let delta = self.binder.apply(changes);
@@ -103,10 +103,10 @@ impl Snapshots {
 
     /// Calls `read` with a binder that has exactly the inputs of a snapshot. Readers block each other.
     pub fn with_binder<T>(&self, snapshot: &Snapshot, read: impl FnOnce(&Binder) -> T) -> T {
-        let replica = self.replica.lock();
-        let mut replica = replica.unwrap_or_else(PoisonError::into_inner);
-        replica.catch_up(snapshot);
-        read(&replica.binder)
+        let reader = self.reader.lock();
+        let mut reader = reader.unwrap_or_else(PoisonError::into_inner);
+        reader.catch_up(snapshot);
+        read(&reader.binder)
     }
 
     /// Returns the routing tables of a snapshot. Those that no sink uses are compiled here. Readers block each other.
@@ -114,10 +114,10 @@ impl Snapshots {
         if let Some(tables) = &snapshot.tables {
             return tables.clone();
         }
-        let replica = self.replica.lock();
-        let mut replica = replica.unwrap_or_else(PoisonError::into_inner);
-        replica.catch_up(snapshot);
-        replica.tables.clone()
+        let reader = self.reader.lock();
+        let mut reader = reader.unwrap_or_else(PoisonError::into_inner);
+        reader.catch_up(snapshot);
+        reader.tables.clone()
     }
 
     /// Returns the body of `/status`: the output of `check -o json` for the configuration in effect. Rendered at most once per version and minute.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Error, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pointsman_binding::{EndpointPolicy, Network};
-use pointsman_control::{ContentAccess, Permissions};
+use pointsman_control::{ContentAccess, ManifestPermissions};
 use pointsman_proxy::placement::{AddressPolicy, AddressPool, DataplaneFilter, Placement};
 use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Limits, Location, Options, TlsVersion};
 use pointsman_routing::PathPolicy;
@@ -430,14 +430,14 @@ impl EndpointArgs {
 
 impl PermissionArgs {
     /// Returns the permissions. Fails if a directory does not exist or a flag has no effect.
-    pub fn permissions(&self) -> Result<Permissions> {
+    pub fn permissions(&self) -> Result<ManifestPermissions> {
         self.permissions_or(EndpointAddresses::Any)
     }
 
     /// Returns the permissions, with a policy for endpoints that applies unless another one is given.
-    pub fn permissions_or(&self, default: EndpointAddresses) -> Result<Permissions> {
+    pub fn permissions_or(&self, default: EndpointAddresses) -> Result<ManifestPermissions> {
         let content = ContentAccess::new(&self.content_dir, &self.content_env);
-        Ok(Permissions {
+        Ok(ManifestPermissions {
             content: content.map_err(Error::msg)?,
             endpoints: Arc::new(self.endpoints.policy_or(default)?),
         })

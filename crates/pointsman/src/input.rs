@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use pointsman_binding::{Controller, LimitCheck};
-use pointsman_control::offline::{self, Loaded, Objects};
+use pointsman_control::offline::{self, Loaded, LoadedObjects};
 use pointsman_kube::connect::{ConnectError, connect};
 use pointsman_kube::listing::{self, Installation, Listing};
 use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
@@ -47,7 +47,7 @@ pub fn load(sources: &Sources) -> Result<(Loaded, ReportScope)> {
 }
 
 /// Adds the GatewayClass of an installation, unless the manifests have one with the name.
-fn add_gateway_class(objects: &mut Objects, installation: Installation<'_>) {
+fn add_gateway_class(objects: &mut LoadedObjects, installation: Installation<'_>) {
     let key = ObjectKey::new(Kind::GatewayClass, "", installation.class);
     let documents = objects.documents.iter();
     let mut keys = documents.map(|document| document.resource.key());
@@ -113,7 +113,7 @@ fn explain_default(error: ConnectError) -> anyhow::Error {
     anyhow::Error::from(error).context(hint)
 }
 
-fn objects(listing: Listing, scope: &ReportScope) -> Objects {
+fn objects(listing: Listing, scope: &ReportScope) -> LoadedObjects {
     let reported = listing
         .rejected
         .iter()
@@ -126,7 +126,7 @@ fn objects(listing: Listing, scope: &ReportScope) -> Objects {
         field: String::new(),
         message: format!("rejected as invalid: {why}"),
     });
-    Objects {
+    LoadedObjects {
         findings: findings.collect(),
         documents: listing.documents,
         rejected: listing
@@ -135,6 +135,6 @@ fn objects(listing: Listing, scope: &ReportScope) -> Objects {
             .map(|(key, why)| (key, why.into()))
             .collect(),
         served_api: Some(Arc::new(listing.served)),
-        ..Objects::default()
+        ..LoadedObjects::default()
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use pointsman_resources::read::{DeclaredObject, Document, ManifestReader, Manifests};
 use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 
-use super::order;
+use super::order_labels;
 
 /// Content of a file.
 #[derive(Default)]
@@ -76,7 +76,7 @@ impl FileContent {
         } = reader.finish();
         let documents = documents.into_iter().map(|mut document| {
             let meta = document.resource.meta_mut();
-            meta.input_order = order::position(label, meta.input_order);
+            meta.input_order = order_labels::position(label, meta.input_order);
             let key = document.resource.key();
             // An unchanged document keeps its allocation, so that it does not count as a change.
             let same = old.documents.get(&key).filter(|old| ***old == document);
@@ -142,7 +142,7 @@ impl FileContent {
     pub fn relabel(&mut self, label: u64) -> Vec<ObjectKey> {
         for document in self.documents.values_mut() {
             let meta = Arc::make_mut(document).resource.meta_mut();
-            meta.input_order = order::position(label, order::index(meta.input_order));
+            meta.input_order = order_labels::position(label, order_labels::index(meta.input_order));
         }
         self.documents.keys().cloned().collect()
     }

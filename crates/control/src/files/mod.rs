@@ -9,7 +9,7 @@
 mod content;
 mod directory;
 mod links;
-mod order;
+mod order_labels;
 mod ownership;
 mod source;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use pointsman_resources::{Finding, ObjectKey};
 
-use crate::bounded;
+use crate::safe_read;
 use content::FileContent;
 use directory::{DirectoryScan, FileStamp};
 
@@ -53,7 +53,7 @@ impl FileId {
 /// A file that was found.
 #[derive(Default)]
 struct ManifestFile {
-    /// Position among the other files ([`order`]).
+    /// Position among the other files ([`order_labels`]).
     label: u64,
     /// Stamp at the time of the last read.
     stamp: Option<FileStamp>,
@@ -303,7 +303,7 @@ impl Files {
         let mut due = BTreeSet::from([id.clone()]);
         while let Some(id) = due.pop_first() {
             let stamp = FileStamp::of(&id.path);
-            let bytes = bounded::read_file(&id.path, MANIFEST_SIZE);
+            let bytes = safe_read::read_file(&id.path, MANIFEST_SIZE);
             if let Err(error) = &bytes
                 && error.kind() == ErrorKind::NotFound
                 && id.path.symlink_metadata().is_err()
@@ -314,7 +314,7 @@ impl Files {
             }
             self.insert(&id, changed);
             // Devices are not manifests, so several paths to one device are not merged.
-            let is_manifest = !bytes.as_ref().is_err_and(bounded::is_irregular);
+            let is_manifest = !bytes.as_ref().is_err_and(safe_read::is_not_regular_file);
             let canonical = id.path.canonicalize().ok().filter(|_| is_manifest);
             due.extend(self.set_canonical_path(&id, canonical.clone()));
             let links = match id.path.is_symlink() {
@@ -351,7 +351,7 @@ impl Files {
             true => Ok(Box::new(std::io::stdin())),
             false => File::open(path).map(|file| Box::new(file) as Box<dyn Read>),
         };
-        let bytes = stream.and_then(|stream| bounded::read_stream(stream, MANIFEST_SIZE));
+        let bytes = stream.and_then(|stream| safe_read::read_stream(stream, MANIFEST_SIZE));
         let name = path.to_string_lossy();
         let old = FileContent::default();
         let content = match bytes {
@@ -367,7 +367,7 @@ impl Files {
             return;
         }
         self.files.insert(id.clone(), ManifestFile::default());
-        for (id, label) in order::assign_labels(&self.files, id, |file| file.label) {
+        for (id, label) in order_labels::assign_labels(&self.files, id, |file| file.label) {
             if let Some(file) = self.files.get_mut(&id) {
                 file.label = label;
                 changed.extend(file.content.relabel(label));

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pointsman_binding::{OwnServer, OwnServers};
-use pointsman_control::{Inbox, Permissions, Reconciler, Snapshots, clock};
+use pointsman_control::{Inbox, ManifestPermissions, Reconciler, Snapshots, clock};
 use pointsman_wire::server::{
     self, Authorization, Authorize, AuthorizeController, Server, Subscription,
 };
@@ -109,7 +109,11 @@ impl ControlPlane {
     }
 
     /// Creates the reconciler, with the xDS server as its sink.
-    fn reconciler(&self, mut permissions: Permissions, arguments: &Controller) -> Reconciler {
+    fn reconciler(
+        &self,
+        mut permissions: ManifestPermissions,
+        arguments: &Controller,
+    ) -> Reconciler {
         Arc::make_mut(&mut permissions.endpoints).refuse_own(&self.own);
         let sink = XdsSink::new(self.server.clone(), permissions.endpoints.clone());
         Reconciler::new(vec![Box::new(sink)], self.snapshots.clone())

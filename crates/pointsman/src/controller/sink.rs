@@ -110,7 +110,7 @@ impl Sink for XdsSink {
         self.wake
     }
 
-    fn wants_retry(&self) -> bool {
+    fn needs_retry(&self) -> bool {
         self.server.has_expiring_reports()
     }
 }

@@ -28,7 +28,7 @@ impl Sink for InProcessSink {
         lock(&self.0).retry_unbound()
     }
 
-    fn wants_retry(&self) -> bool {
+    fn needs_retry(&self) -> bool {
         lock(&self.0).has_unbound()
     }
 

@@ -391,7 +391,12 @@ fn explain_respects_the_access_rules_of_a_cross_mesh_listener() {
     assert_eq!(result["outcome"], "no-route");
     // Without a client proxy, the gateway is unreachable.
     assert_eq!(
-        ask(&["--gateway", "catalog-gateway", "http://catalog.mesh:10443/public/x"]).0,
+        ask(&[
+            "--gateway",
+            "catalog-gateway",
+            "http://catalog.mesh:10443/public/x"
+        ])
+        .0,
         Some(1)
     );
     // The policy that applies to the request is not listed as inactive.

@@ -9,7 +9,7 @@ use crate::ContentAccess;
 /// Files, variables and addresses that manifests may use. The default allows no files or variables but all addresses, which is suitable for manifests that the
 /// operator has written.
 #[derive(Clone, Debug, Default)]
-pub struct Permissions {
+pub struct ManifestPermissions {
     /// Files and environment variables that manifests may read.
     pub content: ContentAccess,
     /// Addresses that endpoints may have.

@@ -8,14 +8,14 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 /// Flags for opening a path that may not be a regular file: opening a FIFO does not block, and a terminal does not become the controlling terminal.
-pub const FLAGS: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+pub const OPEN_FLAGS: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 
 /// Reads the regular file at a path. Follows links.
 pub fn read_file(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     // Opening some devices has side effects, so the type is checked before.
     require_regular(path.metadata()?.file_type())?;
     let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(FLAGS.bits() as i32);
+    let file = options.read(true).custom_flags(OPEN_FLAGS.bits() as i32);
     read_opened(file.open(path)?, limit)
 }
 
@@ -52,7 +52,7 @@ fn require_regular(kind: FileType) -> io::Result<()> {
 }
 
 /// Returns whether a read failed because the file is not a regular one.
-pub fn is_irregular(error: &Error) -> bool {
+pub fn is_not_regular_file(error: &Error) -> bool {
     error.kind() == ErrorKind::InvalidInput
 }
 
