@@ -21,7 +21,7 @@ pub fn changes(
     read: Vec<(DataSource, Content)>,
     binder: &Binder,
 ) -> Vec<Change> {
-    let retains = !matches!(resource, Resource::MeshRoute(_));
+    let keeps_last_valid = !matches!(resource, Resource::MeshRoute(_));
     let mut changes = Vec::new();
     for (source, content) in read {
         // A file may be read while it is being written.
@@ -30,7 +30,7 @@ pub fn changes(
             (Ok(bytes), Resource::MeshGateway(_)) => certificate_problem(bytes, &source),
             (Ok(_), _) => None,
         };
-        match problem.filter(|_| retains && binder.has_read(&source)) {
+        match problem.filter(|_| keeps_last_valid && binder.has_read(&source)) {
             Some(problem) => tracing::warn!(
                 "{}: {problem}; its last valid content stays in effect",
                 resource.key()
@@ -53,15 +53,19 @@ fn certificate_problem(pem: &[u8], source: &DataSource) -> Option<String> {
 
 /// Returns the changes that remove data that only a deleted object references.
 pub fn drop_unused(deleted: &Resource, binder: &Binder) -> Vec<Change> {
-    let own = sources(deleted).into_iter();
-    let own: Vec<&DataSource> = own.filter(|source| binder.has_read(source)).collect();
-    if own.is_empty() {
+    let referenced = sources(deleted).into_iter();
+    let referenced: Vec<&DataSource> = referenced
+        .filter(|source| binder.has_read(source))
+        .collect();
+    if referenced.is_empty() {
         return Vec::new();
     }
     let key = deleted.key();
     let others = binder.objects().filter(|(other, _)| *other != key);
     let in_use: Vec<&DataSource> = others.flat_map(|(_, other)| sources(other)).collect();
-    let unused = own.into_iter().filter(|source| !in_use.contains(source));
+    let unused = referenced
+        .into_iter()
+        .filter(|source| !in_use.contains(source));
     unused
         .map(|source| Change::Content(source.clone(), None))
         .collect()

@@ -16,8 +16,8 @@ pub struct Mailbox<T> {
 #[derive(Debug, Default)]
 struct MailboxState<T> {
     content: Option<T>,
-    /// Number of calls of [`Mailbox::put`].
-    puts: u64,
+    /// Number of calls of [`Mailbox::merge`].
+    merges: u64,
     closed: bool,
 }
 
@@ -34,13 +34,13 @@ pub enum Wake {
 
 impl<T: Default> Mailbox<T> {
     /// Merges a value into the content. Returns false if the mailbox is closed.
-    pub fn put(&self, merge: impl FnOnce(&mut T)) -> bool {
+    pub fn merge(&self, apply: impl FnOnce(&mut T)) -> bool {
         let mut state = self.lock();
         if state.closed {
             return false;
         }
-        merge(state.content.get_or_insert_default());
-        state.puts += 1;
+        apply(state.content.get_or_insert_default());
+        state.merges += 1;
         self.changed.notify_all();
         true
     }
@@ -83,10 +83,10 @@ impl<T: Default> Mailbox<T> {
         let end = clock::instant() + limit;
         let mut state = self.lock();
         loop {
-            let before = state.puts;
+            let before = state.merges;
             let left = end.saturating_duration_since(clock::instant());
             state = self.wait_for(state, left.min(quiet));
-            if state.closed || left.is_zero() || state.puts == before {
+            if state.closed || left.is_zero() || state.merges == before {
                 return;
             }
         }
@@ -119,8 +119,8 @@ mod tests {
     fn values_are_merged_until_they_are_taken() {
         let mailbox: Mailbox<Vec<u8>> = Mailbox::default();
         assert_eq!(mailbox.take(), None);
-        assert!(mailbox.put(|all| all.push(1)));
-        assert!(mailbox.put(|all| all.push(2)));
+        assert!(mailbox.merge(|all| all.push(1)));
+        assert!(mailbox.merge(|all| all.push(2)));
         assert_eq!(mailbox.wait(None), Wake::Content);
         assert_eq!(mailbox.take(), Some(vec![1, 2]));
         assert_eq!(mailbox.wait(Some(clock::instant())), Wake::Timeout);
@@ -134,6 +134,6 @@ mod tests {
             mailbox.close();
             assert_eq!(receiver.join().expect("it ends"), Wake::Closed);
         });
-        assert!(!mailbox.put(|all| all.push(1)));
+        assert!(!mailbox.merge(|all| all.push(1)));
     }
 }

@@ -48,7 +48,7 @@ impl Loaded {
 /// Reads all manifests below some paths. An unreadable file is reported among the findings.
 pub fn read(paths: &[PathBuf]) -> LoadedObjects {
     let mut files = Files::new(paths, None);
-    files.scan(true);
+    files.scan_all(true);
     LoadedObjects {
         documents: files.documents().into_iter().cloned().collect(),
         rejected: files.rejected().collect(),

@@ -143,7 +143,7 @@ impl Reconciler {
             served_api,
             infrastructures,
             reload,
-            reports,
+            has_reports,
         } = update;
         if reload {
             self.sinks.iter_mut().for_each(|sink| sink.reload());
@@ -172,7 +172,7 @@ impl Reconciler {
         if reload {
             self.reread_data_sources();
         }
-        if reload || reports {
+        if reload || has_reports {
             self.retry_unbound();
         }
     }

@@ -44,7 +44,7 @@ pub fn warnings<'a>(
     for (object, field, message) in shadows(tables) {
         warn(&object, field, message);
     }
-    warnings.sort_by(|a, b| order(a).cmp(&order(b)));
+    warnings.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
     warnings.dedup();
     warnings
 }
@@ -80,7 +80,7 @@ pub fn list<'a, T>(
 }
 
 /// Sort key of a finding: from top to bottom of each file.
-fn order(finding: &Finding) -> (&str, usize, usize, &str) {
+fn sort_key(finding: &Finding) -> (&str, usize, usize, &str) {
     let Finding {
         file,
         line,
@@ -178,25 +178,26 @@ fn shadows(tables: &Tables) -> BTreeSet<(ObjectKey, String, String)> {
         for shadow in shadows {
             let source = loser(shadow);
             // It may still be reachable under another of its hostnames, where it may even be the winner.
-            let elsewhere = shadow.extent == Extent::Fully && reachable.get(&source) != Some(&0);
-            if winner(shadow) != source && !elsewhere {
+            let reachable_elsewhere =
+                shadow.extent == Extent::Fully && reachable.get(&source) != Some(&0);
+            if winner(shadow) != source && !reachable_elsewhere {
                 reported.push((&table.frontend().id, shadow));
             }
         }
     }
     let warnings = reported.into_iter().map(|(frontend, shadow)| {
         let source = loser(shadow);
-        let everywhere = unreachable.get(&source) == attached.get(&source);
-        shadow_warning(frontend, shadow, everywhere)
+        let unreachable_everywhere = unreachable.get(&source) == attached.get(&source);
+        shadow_warning(frontend, shadow, unreachable_everywhere)
     });
     warnings.collect()
 }
 
-/// Creates the warning for a match that loses requests on a frontend. `everywhere`: it receives nothing on any frontend.
+/// Creates the warning for a match that loses requests on a frontend. `unreachable_everywhere`: it receives nothing on any frontend.
 fn shadow_warning(
     frontend: &FrontendId,
     shadow: &Shadow,
-    everywhere: bool,
+    unreachable_everywhere: bool,
 ) -> (ObjectKey, String, String) {
     let (object, to, rule, match_index) = loser(shadow);
     let (by, _, by_rule, _) = winner(shadow);
@@ -208,7 +209,7 @@ fn shadow_warning(
     let loss = match shadow.extent {
         Extent::Partly => format!("{by} takes precedence for some of its {traffic}"),
         Extent::Fully => {
-            let prefix = match everywhere {
+            let prefix = match unreachable_everywhere {
                 true => String::new(),
                 false => frontend_prefix(frontend),
             };

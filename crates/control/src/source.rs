@@ -30,7 +30,7 @@ pub struct SourceUpdate {
     /// True if an operator requested a reload: data that objects name is read again, and sockets that could not be bound are retried.
     pub reload: bool,
     /// True if a sink has something to report.
-    pub reports: bool,
+    pub has_reports: bool,
 }
 
 /// Findings about a source's input as a whole.
@@ -51,7 +51,7 @@ impl SourceUpdate {
         self.served_api = later.served_api.or(self.served_api.take());
         self.infrastructures.extend(later.infrastructures);
         self.reload |= later.reload;
-        self.reports |= later.reports;
+        self.has_reports |= later.has_reports;
     }
 
     /// Returns whether the update changes nothing.
@@ -62,6 +62,6 @@ impl SourceUpdate {
             && self.served_api.is_none()
             && self.infrastructures.is_empty()
             && !self.reload
-            && !self.reports
+            && !self.has_reports
     }
 }

@@ -19,9 +19,9 @@ use crate::journal::StatusEntry;
 /// Problems that one change may log as new, and as resolved.
 const MAX_LINES: usize = 10;
 
-/// Origin of problems. Those of one origin are replaced together.
+/// Source of problems. Those of one source are replaced together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Origin {
+enum ProblemSource {
     /// The input as a whole, such as a file that can't be parsed.
     Input,
     /// The status of an object.
@@ -43,7 +43,7 @@ enum Level {
 
 /// A problem and its position. The order is that of the log: by level, then from top to bottom of each file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Problem {
+struct LoggedProblem {
     level: Level,
     file: Arc<str>,
     /// Line and column, starting at 1; 0 if unknown.
@@ -52,7 +52,7 @@ struct Problem {
     text: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for LoggedProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if self.line > 0 {
@@ -65,28 +65,28 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Problems of one origin, by file and text. The line is not part of the key because every edit further up in the file changes it.
-type Problems = BTreeMap<(Arc<str>, String), Problem>;
+/// Problems of one source, by file and text. The line is not part of the key because every edit further up in the file changes it.
+type Problems = BTreeMap<(Arc<str>, String), LoggedProblem>;
 
-fn by_text(problems: impl Iterator<Item = Problem>) -> Problems {
-    let keyed = problems.map(|problem| ((problem.file.clone(), problem.text.clone()), problem));
-    keyed.collect()
+fn keyed(problems: impl Iterator<Item = LoggedProblem>) -> Problems {
+    let pairs = problems.map(|problem| ((problem.file.clone(), problem.text.clone()), problem));
+    pairs.collect()
 }
 
 /// Current problems, and those that appeared or were resolved since they were last logged.
 #[derive(Default)]
 pub struct StatusLog {
-    known: BTreeMap<Origin, Problems>,
+    known: BTreeMap<ProblemSource, Problems>,
     problems: usize,
     warnings: usize,
-    appeared: BTreeSet<Problem>,
-    resolved: BTreeSet<Problem>,
+    appeared: BTreeSet<LoggedProblem>,
+    resolved: BTreeSet<LoggedProblem>,
 }
 
 impl StatusLog {
     /// Replaces the findings of the input.
     pub fn record_findings(&mut self, findings: &[Finding]) {
-        let problems = findings.iter().map(|finding| Problem {
+        let problems = findings.iter().map(|finding| LoggedProblem {
             level: match finding.severity {
                 Severity::Error => Level::Error,
                 Severity::Warning => Level::Warning,
@@ -96,7 +96,7 @@ impl StatusLog {
             column: finding.column,
             text: finding.text(),
         });
-        self.replace(Origin::Input, by_text(problems));
+        self.replace(ProblemSource::Input, keyed(problems));
     }
 
     /// Replaces the problems of an object. `None` if the object was deleted.
@@ -104,7 +104,7 @@ impl StatusLog {
         let found = entry.and_then(|entry| Some((&entry.document, entry.status.as_ref()?)));
         let problems = found.into_iter().flat_map(|(document, status)| {
             let problems = problems(status).into_iter();
-            problems.map(|problem| Problem {
+            problems.map(|problem| LoggedProblem {
                 level: Level::Condition,
                 file: document.file.clone(),
                 line: document.line,
@@ -112,7 +112,7 @@ impl StatusLog {
                 text: format!("{key}: {}", problem.text),
             })
         });
-        self.replace(Origin::Status(key.clone()), by_text(problems));
+        self.replace(ProblemSource::Status(key.clone()), keyed(problems));
     }
 
     /// Replaces the warnings about certificates, each with the entry of its object.
@@ -123,7 +123,7 @@ impl StatusLog {
         let problems = warnings.filter_map(|(warning, entry)| {
             let document = &entry?.document;
             let (line, column) = document.position(&warning.field);
-            Some(Problem {
+            Some(LoggedProblem {
                 level: Level::Warning,
                 file: document.file.clone(),
                 line,
@@ -131,11 +131,11 @@ impl StatusLog {
                 text: format!("{}: {}: {}", warning.object, warning.field, warning.message),
             })
         });
-        self.replace(Origin::Certificates, by_text(problems));
+        self.replace(ProblemSource::Certificates, keyed(problems));
     }
 
-    fn replace(&mut self, origin: Origin, new: Problems) {
-        let old = self.known.remove(&origin).unwrap_or_default();
+    fn replace(&mut self, source: ProblemSource, new: Problems) {
+        let old = self.known.remove(&source).unwrap_or_default();
         for (key, problem) in &old {
             *self.count(problem.level) -= 1;
             if !new.contains_key(key) && !self.appeared.remove(problem) {
@@ -149,7 +149,7 @@ impl StatusLog {
             }
         }
         if !new.is_empty() {
-            self.known.insert(origin, new);
+            self.known.insert(source, new);
         }
     }
 
@@ -189,7 +189,7 @@ impl StatusLog {
         }
         let resolved = std::mem::take(&mut self.resolved);
         for problem in resolved.iter().take(MAX_LINES) {
-            let Problem { file, text, .. } = problem;
+            let LoggedProblem { file, text, .. } = problem;
             tracing::info!("resolved: {file}: {}", in_one_line(text));
         }
         if let more @ 1.. = resolved.len().saturating_sub(MAX_LINES) {
@@ -250,11 +250,11 @@ pub fn problems(status: &Status) -> Vec<StatusProblem> {
                 "ListenersNotValid" | "ListenersNotResolved"
             )
     };
-    let own = by_section.iter().find(|(section, _)| section.is_empty());
-    let own = own.map_or_else(Vec::new, |(_, conditions)| conditions.clone());
+    let of_object = by_section.iter().find(|(section, _)| section.is_empty());
+    let of_object = of_object.map_or_else(Vec::new, |(_, conditions)| conditions.clone());
     let repeats = |condition: &Condition| {
         let message = &condition.message;
-        !message.is_empty() && own.iter().any(|own| own.message == *message)
+        !message.is_empty() && of_object.iter().any(|known| known.message == *message)
     };
     let problems = by_section.into_iter().map(|(section, mut conditions)| {
         conditions.retain(|condition| match section.is_empty() {
@@ -268,15 +268,15 @@ pub fn problems(status: &Status) -> Vec<StatusProblem> {
         .map(|(section, conditions)| StatusProblem {
             reason: conditions[0].reason,
             text: match section {
-                "" => sentence(&conditions),
-                section => format!("{section}: {}", sentence(&conditions)),
+                "" => join_conditions(&conditions),
+                section => format!("{section}: {}", join_conditions(&conditions)),
             },
         })
         .collect()
 }
 
 /// Joins conditions with their messages. A message that several conditions share appears once; one that ends with another includes it.
-fn sentence(conditions: &[&Condition]) -> String {
+fn join_conditions(conditions: &[&Condition]) -> String {
     let ends_with = |long: &str, short: &str| {
         let rest = long.strip_suffix(short);
         rest.is_some_and(|rest| rest.is_empty() || !short.is_empty() && rest.ends_with(": "))

@@ -13,14 +13,14 @@ use serde_json::Value;
 #[derive(Clone)]
 pub enum TimedStatus {
     /// A status without entries of others, with the times of its conditions in seconds since the Unix epoch, in the order of the conditions.
-    Own(Arc<Status>, Box<[i64]>),
+    Times(Arc<Status>, Box<[i64]>),
     /// JSON.
-    Text(Box<str>),
+    Json(Box<str>),
 }
 
 impl From<&Value> for TimedStatus {
     fn from(status: &Value) -> Self {
-        TimedStatus::Text(status.to_string().into())
+        TimedStatus::Json(status.to_string().into())
     }
 }
 
@@ -37,9 +37,9 @@ impl TimedStatus {
         visit_times(&mut merged, &mut |time| {
             times.push(rfc3339(time).unwrap_or_default());
         });
-        let own = TimedStatus::Own(status.clone(), times.into());
-        match existing.is_none() || own.to_json(namespace).as_ref() == Some(&merged) {
-            true => own,
+        let timed = TimedStatus::Times(status.clone(), times.into());
+        match existing.is_none() || timed.to_json(namespace).as_ref() == Some(&merged) {
+            true => timed,
             false => TimedStatus::from(&merged),
         }
     }
@@ -47,7 +47,7 @@ impl TimedStatus {
     /// Returns the `.status` of the object, which is in `namespace`.
     pub fn to_json(&self, namespace: &str) -> Option<Value> {
         match self {
-            TimedStatus::Own(status, times) => {
+            TimedStatus::Times(status, times) => {
                 let mut value = status.merge(namespace, None, "");
                 let mut times = times.iter();
                 visit_times(&mut value, &mut |time| {
@@ -55,7 +55,7 @@ impl TimedStatus {
                 });
                 Some(value)
             }
-            TimedStatus::Text(text) => serde_json::from_str(text).ok(),
+            TimedStatus::Json(text) => serde_json::from_str(text).ok(),
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
         let first = merge(true, None, START);
         let second = merge(false, Some(&json(&first)), LATER);
         for timed in [&first, &second] {
-            assert!(matches!(timed, TimedStatus::Own(..)));
+            assert!(matches!(timed, TimedStatus::Times(..)));
         }
         assert_eq!(json(&first), status(true).merge("shop", None, START));
         let expected = status(false).merge("shop", Some(&json(&first)), LATER);

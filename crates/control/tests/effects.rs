@@ -82,7 +82,7 @@ impl Harness {
     fn report(&mut self, effect: Effect) {
         self.effects.lock().expect("not poisoned").push(effect);
         let reports = SourceUpdate {
-            reports: true,
+            has_reports: true,
             ..SourceUpdate::default()
         };
         self.reconciler.apply_changes(reports);

@@ -129,7 +129,7 @@ fn pending_updates_are_merged_and_applied_as_one_change() {
     let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone());
     let inbox = Inbox::default();
     for text in [BASE.to_owned(), route("a", "edge"), route("b", "edge")] {
-        assert!(inbox.put(|pending| pending.merge(update(&text))));
+        assert!(inbox.merge(|pending| pending.merge(update(&text))));
     }
     std::thread::scope(|scope| {
         scope.spawn(|| reconciler.run(&inbox));

@@ -154,7 +154,7 @@ impl CollectorState {
     fn pass_on(&mut self, inbox: &Inbox) {
         if self.unlisted.is_empty() && !self.held.is_empty() {
             let update = std::mem::take(&mut self.held);
-            inbox.put(|pending| pending.merge(update));
+            inbox.merge(|pending| pending.merge(update));
         }
     }
 }

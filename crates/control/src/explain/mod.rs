@@ -19,14 +19,18 @@ pub use request::{DescriptionError, RequestDescription};
 
 /// Explains how a request is routed.
 pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
-    explain::explain(tables, &directory(binder), query, |called| {
-        let parent = &called.object;
-        let by = query.dataplane.iter();
-        let by = by.flat_map(|dataplane| binder.inactive_for_caller(dataplane, called));
+    explain::explain(tables, &directory(binder), query, |destination| {
+        let parent = &destination.object;
+        let inactive_for_client = query.dataplane.iter();
+        let inactive_for_client = inactive_for_client
+            .flat_map(|dataplane| binder.inactive_for_caller(dataplane, destination));
         let on_gateway = binder.inactive_on_gateway(parent);
         let inactive = binder.inactive_routes(parent).into_iter();
-        let by_kind = binder.outranked_by_kind(parent, called.port);
-        let inactive = inactive.chain(by_kind).chain(on_gateway).chain(by);
+        let outranked = binder.outranked_by_kind(parent, destination.port);
+        let inactive = inactive
+            .chain(outranked)
+            .chain(on_gateway)
+            .chain(inactive_for_client);
         inactive
             .map(|refusal| RefusedCandidate {
                 rules: rules(binder, &refusal.route, refusal.rule),
@@ -44,21 +48,23 @@ pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
     })
 }
 
-/// Returns index, name and number of matches of a route's rules, or of the rule `only`.
+/// Returns index, name and number of matches of a route's rules, or of only one of them.
 fn rules(
     binder: &Binder,
     route: &ObjectKey,
-    only: Option<usize>,
+    rule_index: Option<usize>,
 ) -> Vec<(usize, Option<String>, usize)> {
     match binder.object(route) {
         Some(Resource::Route(route)) => {
             let rules = route.spec.rules.iter().enumerate();
             rules
-                .filter(|(index, _)| only.is_none_or(|only| only == *index))
+                .filter(|(index, _)| rule_index.is_none_or(|wanted| wanted == *index))
                 .map(|(index, rule)| (index, rule.name.clone(), rule.matches.len()))
                 .collect()
         }
-        Some(Resource::MeshRoute(_)) => only.map(|rule| (rule, None, 0)).into_iter().collect(),
+        Some(Resource::MeshRoute(_)) => {
+            rule_index.map(|rule| (rule, None, 0)).into_iter().collect()
+        }
         _ => Vec::new(),
     }
 }

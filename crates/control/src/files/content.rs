@@ -127,12 +127,12 @@ impl FileContent {
     }
 
     /// Creates the content of a file that can't be read: its last content stays in effect.
-    pub fn unreadable(path: &Path, error: &str, old: &FileContent) -> FileContent {
-        let message = unreadable_message(error, !old.documents.is_empty());
+    pub fn from_read_error(path: &Path, error: &str, old: &FileContent) -> FileContent {
+        let message = read_error_message(error, !old.documents.is_empty());
         FileContent {
             documents: old.documents.clone(),
             declared: old.declared.clone(),
-            findings: vec![unreadable(path, message)],
+            findings: vec![read_error_finding(path, message)],
             ignored: old.ignored.clone(),
             was_read: false,
         }
@@ -149,7 +149,7 @@ impl FileContent {
 }
 
 /// Error message for a path that can't be read.
-pub fn unreadable_message(error: &str, is_in_effect: bool) -> String {
+pub fn read_error_message(error: &str, is_in_effect: bool) -> String {
     match is_in_effect {
         true => format!("{error}; its last content stays in effect"),
         false => error.to_owned(),
@@ -157,7 +157,7 @@ pub fn unreadable_message(error: &str, is_in_effect: bool) -> String {
 }
 
 /// Creates an error for a file or directory that can't be read. It has no line.
-pub fn unreadable(path: &Path, message: String) -> Finding {
+pub fn read_error_finding(path: &Path, message: String) -> Finding {
     Finding {
         severity: Severity::Error,
         file: path.to_string_lossy().into(),

@@ -17,13 +17,13 @@ impl Files {
         if file.canonical == canonical {
             return Vec::new();
         }
-        let mut again = Vec::new();
+        let mut affected = Vec::new();
         if let Some(old) = std::mem::replace(&mut file.canonical, canonical.clone())
             && let Some(paths) = self.by_canonical_path.get_mut(&old)
         {
             let was_first = paths.first() == Some(id);
             paths.remove(id);
-            again.extend(paths.first().filter(|_| was_first).cloned());
+            affected.extend(paths.first().filter(|_| was_first).cloned());
             if paths.is_empty() {
                 self.by_canonical_path.remove(&old);
             }
@@ -32,9 +32,9 @@ impl Files {
             let paths = self.by_canonical_path.entry(canonical).or_default();
             let first = paths.first().cloned();
             paths.insert(id);
-            again.extend(first.filter(|first| id < first));
+            affected.extend(first.filter(|first| id < first));
         }
-        again
+        affected
     }
 
     /// Records the links that a file or root depends on, and watches their directories.

@@ -65,18 +65,18 @@ struct ManifestFile {
 }
 
 /// A path of the command line.
-struct Root {
+struct InputPath {
     path: PathBuf,
     /// Errors that concern the path or its directories.
     problems: Vec<Finding>,
     /// Directories below the path, itself included.
     directories: HashSet<PathBuf>,
-    kind: RootKind,
+    kind: InputPathKind,
 }
 
 /// Kind of a command-line path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RootKind {
+enum InputPathKind {
     /// Not examined yet.
     New,
     /// A file or directory, which may be missing.
@@ -127,7 +127,7 @@ pub type WatchDirectory = Box<dyn FnMut(&Path) + Send>;
 
 /// All files below some command-line paths.
 pub struct Files {
-    roots: Vec<Root>,
+    roots: Vec<InputPath>,
     files: BTreeMap<FileId, ManifestFile>,
     /// Files that declare each object; the first one owns it.
     owners: HashMap<ObjectKey, FileSet>,
@@ -144,11 +144,11 @@ pub struct Files {
 impl Files {
     /// Creates the set of files below some paths: files, directories, and `-` for standard input. Reads nothing yet.
     pub fn new(paths: &[PathBuf], watch: Option<WatchDirectory>) -> Self {
-        let root = |path: &PathBuf| Root {
+        let root = |path: &PathBuf| InputPath {
             path: path.clone(),
             problems: Vec::new(),
             directories: HashSet::new(),
-            kind: RootKind::New,
+            kind: InputPathKind::New,
         };
         Files {
             roots: paths.iter().map(root).collect(),
@@ -163,7 +163,7 @@ impl Files {
     }
 
     /// Finds files and reads those that are new or have another stamp; with `reread`, all of them.
-    pub fn scan(&mut self, reread: bool) -> ChangedObjects {
+    pub fn scan_all(&mut self, reread: bool) -> ChangedObjects {
         let mut changed = ChangedObjects::new();
         for root in 0..self.roots.len() {
             self.scan_root(root, reread, &mut changed);
@@ -172,7 +172,7 @@ impl Files {
     }
 
     /// Reads all files again that depend on these paths, for which the kernel reported events.
-    pub fn refresh(&mut self, paths: &BTreeSet<PathBuf>) -> ChangedObjects {
+    pub fn reread_changed(&mut self, paths: &BTreeSet<PathBuf>) -> ChangedObjects {
         let mut changed = ChangedObjects::new();
         let (mut reads, mut scans) = (BTreeSet::new(), BTreeSet::new());
         for path in paths {
@@ -183,7 +183,7 @@ impl Files {
                 }
             }
             let roots = self.roots.iter().enumerate();
-            for (index, root) in roots.filter(|(_, root)| root.kind != RootKind::Stream) {
+            for (index, root) in roots.filter(|(_, root)| root.kind != InputPathKind::Stream) {
                 let concerns = root.path.starts_with(path) || path.starts_with(&root.path);
                 if root.path.starts_with(path) || (concerns && !root.problems.is_empty()) {
                     scans.insert(index);
@@ -219,12 +219,14 @@ impl Files {
     fn scan_root(&mut self, index: usize, reread: bool, changed: &mut ChangedObjects) {
         let path = self.roots[index].path.clone();
         match self.roots[index].kind {
-            RootKind::Stream => return,
-            RootKind::New if is_stream(&path) => {
-                self.roots[index].kind = RootKind::Stream;
+            InputPathKind::Stream => return,
+            InputPathKind::New if is_stream(&path) => {
+                self.roots[index].kind = InputPathKind::Stream;
                 return self.read_stream(index, &path, changed);
             }
-            RootKind::New | RootKind::Path => self.roots[index].kind = RootKind::Path,
+            InputPathKind::New | InputPathKind::Path => {
+                self.roots[index].kind = InputPathKind::Path
+            }
         }
         self.set_links(Dependent::Root(index), &directory::link_chain(&path));
         self.watch_parent(&path);
@@ -232,7 +234,7 @@ impl Files {
         let found = match self.find_files(&path) {
             Ok(found) => found,
             Err(error) => {
-                let message = content::unreadable_message(&error.to_string(), !known.is_empty());
+                let message = content::read_error_message(&error.to_string(), !known.is_empty());
                 let mut found = DirectoryScan::default();
                 found.problems.push((path, message));
                 return self.finish_scan(index, found);
@@ -283,7 +285,7 @@ impl Files {
         let problems: Vec<Finding> = found
             .problems
             .into_iter()
-            .map(|(path, message)| content::unreadable(&path, message))
+            .map(|(path, message)| content::read_error_finding(&path, message))
             .collect();
         let root = &mut self.roots[index];
         root.directories = found.directories;
@@ -300,8 +302,8 @@ impl Files {
 
     /// Reads a file, or removes it if it no longer exists. Also reads files whose canonical path this affects.
     fn read(&mut self, id: &FileId, changed: &mut ChangedObjects) {
-        let mut due = BTreeSet::from([id.clone()]);
-        while let Some(id) = due.pop_first() {
+        let mut pending = BTreeSet::from([id.clone()]);
+        while let Some(id) = pending.pop_first() {
             let stamp = FileStamp::of(&id.path);
             let bytes = safe_read::read_file(&id.path, MANIFEST_SIZE);
             if let Err(error) = &bytes
@@ -316,7 +318,7 @@ impl Files {
             // Devices are not manifests, so several paths to one device are not merged.
             let is_manifest = !bytes.as_ref().is_err_and(safe_read::is_not_regular_file);
             let canonical = id.path.canonicalize().ok().filter(|_| is_manifest);
-            due.extend(self.set_canonical_path(&id, canonical.clone()));
+            pending.extend(self.set_canonical_path(&id, canonical.clone()));
             let links = match id.path.is_symlink() {
                 true => directory::link_chain(&id.path),
                 false => Vec::new(),
@@ -337,7 +339,7 @@ impl Files {
             let content = match bytes {
                 _ if !is_first => FileContent::default(),
                 Ok(bytes) => FileContent::parse(&name, &bytes, file.label, old),
-                Err(error) => FileContent::unreadable(&id.path, &error.to_string(), old),
+                Err(error) => FileContent::from_read_error(&id.path, &error.to_string(), old),
             };
             self.replace(&id, content, changed);
         }
@@ -356,7 +358,7 @@ impl Files {
         let old = FileContent::default();
         let content = match bytes {
             Ok(bytes) => FileContent::parse(&name, &bytes, label, &old),
-            Err(error) => FileContent::unreadable(path, &error.to_string(), &old),
+            Err(error) => FileContent::from_read_error(path, &error.to_string(), &old),
         };
         self.replace(&id, content, changed);
     }
@@ -381,9 +383,9 @@ impl Files {
         }
         self.replace(id, FileContent::default(), changed);
         self.set_links(Dependent::File(id.clone()), &[]);
-        let again = self.set_canonical_path(id, None);
+        let affected = self.set_canonical_path(id, None);
         self.files.remove(id);
-        for id in again {
+        for id in affected {
             self.read(&id, changed);
         }
     }

@@ -14,9 +14,9 @@ use crate::mailbox::{Mailbox, Wake};
 use crate::source::{Findings, Inbox, SourceUpdate};
 
 /// A burst of events ends when no event arrives for this long.
-const BURST_END: Duration = Duration::from_millis(1);
+const BURST_QUIET_TIME: Duration = Duration::from_millis(1);
 /// Longest time for which the events of a burst are collected.
-const BURST: Duration = Duration::from_millis(10);
+const MAX_BURST_TIME: Duration = Duration::from_millis(10);
 /// Time after which an object that no file declares any more is deleted. It may be moved from one file to another, and some editors move a file away before
 /// they write the new one.
 const DELETE_GRACE: Duration = Duration::from_millis(50);
@@ -50,7 +50,7 @@ pub struct Reloader(Arc<Mailbox<FileEvents>>);
 impl Reloader {
     /// Requests a reload.
     pub fn reload(&self) {
-        self.0.put(|events| events.reload = true);
+        self.0.merge(|events| events.reload = true);
     }
 }
 
@@ -70,7 +70,7 @@ impl FileSource {
 
     /// Reads everything.
     pub fn read_all(&mut self) -> SourceUpdate {
-        let changed = self.files.scan(true);
+        let changed = self.files.scan_all(true);
         self.update(changed)
     }
 
@@ -94,7 +94,7 @@ impl FileSource {
     /// Sends changes from a new thread, until the inbox is closed.
     pub fn start(mut self, inbox: Arc<Inbox>) -> io::Result<()> {
         let run = move || {
-            while self.step(&inbox) {}
+            while self.wait_and_send(&inbox) {}
             self.events.close();
         };
         let thread = std::thread::Builder::new().name("file-source".to_owned());
@@ -102,7 +102,7 @@ impl FileSource {
     }
 
     /// Waits for the next change and sends it. Returns false once the inbox is closed.
-    fn step(&mut self, inbox: &Inbox) -> bool {
+    fn wait_and_send(&mut self, inbox: &Inbox) -> bool {
         let expires = self.pending_deletes.values().min().copied();
         let mut update = SourceUpdate::default();
         let wake = self.events.wait(expires);
@@ -114,14 +114,15 @@ impl FileSource {
             Wake::Timeout => {}
             Wake::Content => {
                 // Files that are written together take effect together.
-                self.events.wait_until_quiet(BURST_END, BURST);
+                self.events
+                    .wait_until_quiet(BURST_QUIET_TIME, MAX_BURST_TIME);
                 if let Some(events) = self.events.take() {
                     update.merge(self.apply_events(&events));
                 }
             }
         }
         update.merge(self.expire_pending_deletes(clock::instant()));
-        update.is_empty() || inbox.put(|pending| pending.merge(update))
+        update.is_empty() || inbox.merge(|pending| pending.merge(update))
     }
 
     fn apply_events(&mut self, events: &FileEvents) -> SourceUpdate {
@@ -129,8 +130,8 @@ impl FileSource {
             tracing::info!("reloading all files");
         }
         let changed = match events.reload || events.overflow {
-            true => self.files.scan(events.reload),
-            false => self.files.refresh(&events.paths),
+            true => self.files.scan_all(events.reload),
+            false => self.files.reread_changed(&events.paths),
         };
         SourceUpdate {
             reload: events.reload,

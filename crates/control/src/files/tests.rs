@@ -16,7 +16,7 @@ impl ManifestDir {
             directory.write(name, services);
         }
         let mut files = Files::new(&[directory.0.path().to_owned()], None);
-        files.scan(true);
+        files.scan_all(true);
         (directory, files)
     }
 
@@ -36,7 +36,7 @@ impl ManifestDir {
     }
 
     fn refresh(&self, files: &mut Files, names: &[&str]) -> ChangedObjects {
-        files.refresh(&names.iter().map(|name| self.path(name)).collect())
+        files.reread_changed(&names.iter().map(|name| self.path(name)).collect())
     }
 }
 
@@ -82,7 +82,7 @@ fn objects_are_ordered_by_file_regardless_of_when_files_appear() {
     ];
     assert_eq!(order(&files), expected);
     let mut rescanned = Files::new(&[directory.0.path().to_owned()], None);
-    rescanned.scan(true);
+    rescanned.scan_all(true);
     assert_eq!(order(&rescanned), expected);
 }
 
@@ -165,7 +165,7 @@ fn directories_and_the_targets_of_links_are_watched() {
         sender.lock().expect("a lock").insert(path.to_owned());
     };
     let mut files = Files::new(&[directory.path("m")], Some(Box::new(watch)));
-    files.scan(true);
+    files.scan_all(true);
     let watched = watched.lock().expect("a lock");
     for expected in ["m", "m/deep", "far", ""] {
         let path = directory.0.path().join(expected);
@@ -185,5 +185,5 @@ fn directories_and_the_targets_of_links_are_watched() {
         .expect("a path")
         .join("far/x.yaml");
     let paths = [far, directory.path("far/x.yaml")].into();
-    assert_eq!(names(&files.refresh(&paths)), ["w", "x"]);
+    assert_eq!(names(&files.reread_changed(&paths)), ["w", "x"]);
 }

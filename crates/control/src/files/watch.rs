@@ -86,7 +86,7 @@ impl EventReader {
             }
             if reader.is_buffer_empty()
                 && !paths.is_empty()
-                && !self.events.put(|events| events.paths.append(&mut paths))
+                && !self.events.merge(|events| events.paths.append(&mut paths))
             {
                 return;
             }
@@ -102,7 +102,7 @@ impl EventReader {
         paths: &mut BTreeSet<PathBuf>,
     ) {
         if event.contains(ReadFlags::QUEUE_OVERFLOW) {
-            self.events.put(|events| events.overflow = true);
+            self.events.merge(|events| events.overflow = true);
             return;
         }
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);

@@ -146,7 +146,7 @@ impl Registry {
             // Reports are dropped once the inbox is closed.
             let _ = self
                 .inbox
-                .put(|update| update.infrastructures.extend(changes));
+                .merge(|update| update.infrastructures.extend(changes));
         }
         self.changed.notify_one();
     }

@@ -74,7 +74,7 @@ pub fn run(arguments: &Controller) -> Result<ExitCode> {
     let (reloads, closing) = (inbox.clone(), inbox.clone());
     let reload = move || {
         // Nothing is reloaded once the inbox is closed.
-        let _ = reloads.put(|update| update.reload = true);
+        let _ = reloads.merge(|update| update.reload = true);
     };
     serving::handle_signals(reload, move || closing.close())?;
 

@@ -80,7 +80,7 @@ impl ControlPlane {
         let reports = inbox.clone();
         let notify = move || {
             // Reports are dropped once the inbox is closed.
-            let _ = reports.put(|update| update.reports = true);
+            let _ = reports.merge(|update| update.has_reports = true);
         };
         serving::add_own(&mut own, OwnServer::ControlPlane, listener.local_addr()?);
         let server = Server::new(instance(), authorize, notify).with_own_servers(own.clone());

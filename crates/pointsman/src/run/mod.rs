@@ -44,7 +44,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     let reports = inbox.clone();
     data_plane.on_report(move || {
         // Reports are dropped once the inbox is closed.
-        let _ = reports.put(|update| update.reports = true);
+        let _ = reports.merge(|update| update.has_reports = true);
     });
     let data_plane = Arc::new(Mutex::new(data_plane));
     let sink = InProcessSink(data_plane.clone());
