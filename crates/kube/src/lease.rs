@@ -22,6 +22,8 @@ const DURATION: Duration = Duration::from_secs(5);
 const RENEW_DEADLINE: Duration = Duration::from_secs(4);
 /// Interval between renewals, and between reads of a Lease held by another.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout of an attempt to acquire or renew. A leader's also ends at its deadline.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Annotation with the address at which the holder serves proxies and other replicas.
 const ADDRESS: &str = "pointsman.io/address";
@@ -59,7 +61,7 @@ pub struct Candidate {
 /// The Lease as last seen.
 struct Observed {
     lease: Lease,
-    /// Time of its last change.
+    /// Time of the last change of its spec.
     since: Instant,
 }
 
@@ -95,7 +97,8 @@ impl Candidate {
         loop {
             // Other replicas measure from the time when the Lease was written, which is later.
             let started = clock::instant();
-            let attempt = tokio::time::timeout(RENEW_DEADLINE - INTERVAL, self.acquire());
+            let timeout = until_deadline(renewed).map_or(TIMEOUT, |left| left.min(TIMEOUT));
+            let attempt = tokio::time::timeout(timeout, self.acquire());
             match attempt.await {
                 Ok(Ok(true)) => renewed = Some(started),
                 Ok(Ok(false)) => renewed = None,
@@ -110,15 +113,18 @@ impl Candidate {
                     true
                 }
             });
-            let expires = renewed.map(|renewed| renewed + RENEW_DEADLINE);
-            let leads = expires.is_some_and(|expires| clock::instant() < expires);
+            let left = until_deadline(renewed).filter(|left| !left.is_zero());
+            let leads = left.is_some();
+            if !leads {
+                renewed = None;
+            }
             if is_leader.send_if_modified(|was| std::mem::replace(was, leads) != leads) {
                 self.metrics.record_leadership(leads);
                 let state = if leads { "leading" } else { "following" };
                 tracing::info!("{state} by Lease {}", self.name);
             }
             tokio::select! {
-                () = tokio::time::sleep(INTERVAL) => {}
+                () = tokio::time::sleep(left.map_or(INTERVAL, |left| left.min(INTERVAL))) => {}
                 () = stopped(&mut stop) => {
                     self.metrics.record_leadership(false);
                     is_leader.send_replace(false);
@@ -152,11 +158,12 @@ impl Candidate {
     }
 
     fn observe(&mut self, lease: Lease) {
-        let is_same = |observed: &Observed| observed.lease.spec == lease.spec;
-        if !self.observed.as_ref().is_some_and(is_same) {
-            let since = clock::instant();
-            self.observed = Some(Observed { lease, since });
-        }
+        // Other changes, such as of labels, prolong no Lease, but requests need the resource version that they lead to.
+        let since = match &self.observed {
+            Some(observed) if observed.lease.spec == lease.spec => observed.since,
+            _ => clock::instant(),
+        };
+        self.observed = Some(Observed { lease, since });
     }
 
     /// Returns the Lease as this participant would hold it.
@@ -226,6 +233,12 @@ impl Candidate {
             tracing::warn!("Lease {} could not be released", self.name);
         }
     }
+}
+
+/// Returns the time until a leader that renewed its Lease at `renewed` has to step down.
+fn until_deadline(renewed: Option<Instant>) -> Option<Duration> {
+    let deadline = renewed? + RENEW_DEADLINE;
+    Some(deadline.saturating_duration_since(clock::instant()))
 }
 
 /// Waits for the request to stop.

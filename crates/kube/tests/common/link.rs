@@ -11,6 +11,8 @@ use tokio::sync::watch;
 pub struct Link {
     config: Config,
     is_up: watch::Sender<bool>,
+    /// True while nothing is relayed, on open connections.
+    is_stalled: watch::Sender<bool>,
     refused: Arc<AtomicUsize>,
 }
 
@@ -24,11 +26,14 @@ impl Link {
         config.tls_server_name = Some(host);
         config.cluster_url = format!("https://{address}").parse().expect("a URL");
         let (is_up, state) = watch::channel(true);
+        let (is_stalled, stalled) = watch::channel(false);
         let refused: Arc<AtomicUsize> = Arc::default();
-        tokio::spawn(relay(listener, server, state, refused.clone()));
+        let states = (state, stalled);
+        tokio::spawn(relay(listener, server, states, refused.clone()));
         Link {
             config,
             is_up,
+            is_stalled,
             refused,
         }
     }
@@ -41,6 +46,11 @@ impl Link {
     /// Closes all connections and accepts no more.
     pub fn cut(&self) {
         self.is_up.send_replace(false);
+    }
+
+    /// Keeps all connections and relays nothing.
+    pub fn stall(&self) {
+        self.is_stalled.send_replace(true);
     }
 
     pub fn restore(&self) {
@@ -56,7 +66,7 @@ impl Link {
 async fn relay(
     listener: TcpListener,
     server: String,
-    is_up: watch::Receiver<bool>,
+    (is_up, is_stalled): (watch::Receiver<bool>, watch::Receiver<bool>),
     refused: Arc<AtomicUsize>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
@@ -65,12 +75,17 @@ async fn relay(
             continue;
         }
         let (server, mut is_up) = (server.clone(), is_up.clone());
+        let mut is_stalled = is_stalled.clone();
         tokio::spawn(async move {
             let mut client = client;
             let mut server = TcpStream::connect(server).await.expect("the API server");
-            tokio::select! {
-                _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-                _ = is_up.wait_for(|is_up| !is_up) => {}
+            let is_stalled = tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut client, &mut server) => false,
+                _ = is_up.wait_for(|is_up| !is_up) => false,
+                _ = is_stalled.wait_for(|is_stalled| *is_stalled) => true,
+            };
+            if is_stalled {
+                std::future::pending::<()>().await;
             }
         });
     }
