@@ -46,6 +46,8 @@ pub struct Reconciler {
     log: StatusLog,
     content: ContentAccess,
     version: u64,
+    /// Called with the time that a batch of changes took.
+    on_applied: Box<dyn Fn(Duration) + Send>,
 }
 
 impl Reconciler {
@@ -64,6 +66,7 @@ impl Reconciler {
             log: StatusLog::default(),
             content: ContentAccess::default(),
             version: 0,
+            on_applied: Box::new(|_| {}),
         }
     }
 
@@ -95,6 +98,12 @@ impl Reconciler {
     /// Adds a receiver of statuses.
     pub fn with_status_sink(mut self, sink: Box<dyn StatusSink>) -> Self {
         self.status_sinks.push(sink);
+        self
+    }
+
+    /// Sets a function that is called with the time that each batch of changes took.
+    pub fn with_timing(mut self, on_applied: impl Fn(Duration) + Send + 'static) -> Self {
+        self.on_applied = Box::new(on_applied);
         self
     }
 
@@ -260,6 +269,7 @@ impl Reconciler {
         self.publish_status(&touched, objects);
         self.publish_snapshot();
         let took = clock::instant() - start;
+        (self.on_applied)(took);
         // Not `touched`, which contains the Gateway of each route that is added or removed.
         let has_certificates = |key: &ObjectKey| CERTIFICATE_KINDS.contains(&key.kind);
         if objects.keys().any(has_certificates) {

@@ -11,6 +11,7 @@ use crate::events::{EventSink, Events};
 use crate::gateways::{self, Applier, InfrastructureSink, Registry, Watches};
 use crate::identity::authority::{CertificateRenewal, Published};
 use crate::lease::{Candidate, Election, Holder};
+use crate::requests::with_timeout;
 use crate::{Metrics, Settings, Source, StatusWriter};
 
 /// A connection to a cluster: objects arrive in an [`Inbox`], and [`StatusSink`]s receive statuses and Events. Dropping it stops all its parts.
@@ -40,6 +41,7 @@ impl Cluster {
         settings: &Settings,
         inbox: Arc<Inbox>,
     ) -> kube::Result<(Cluster, Vec<Box<dyn StatusSink>>)> {
+        let client = with_timeout(client);
         let metrics: Arc<Metrics> = Arc::default();
         let events = Arc::new(Events::new(metrics.clone()));
         let source = Source::start(

@@ -11,10 +11,10 @@ use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use pointsman_binding::ServedApi;
 use pointsman_resources::Kind;
-use tokio::sync::watch;
+use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 
-use crate::watch::Backoff;
+use crate::watch;
 
 /// Annotation of the Gateway API's CustomResourceDefinitions with the release that they are from.
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
@@ -106,7 +106,7 @@ fn resource(kind: Kind, version: &str, served: &APIVersionDiscovery) -> Option<S
 }
 
 /// Repeats discovery until all receivers are dropped. `api` has the result of the first discovery.
-pub async fn follow(client: Client, api: watch::Sender<Api>) {
+pub async fn follow(client: Client, api: Sender<Api>) {
     let mut definitions = Definitions::new(&client);
     let mut interval = SHORTEST_INTERVAL;
     let mut missing_since: BTreeMap<Kind, Instant> = BTreeMap::new();
@@ -178,8 +178,8 @@ impl Definitions<()> {
         let resource = ApiResource::from_gvk(&gvk);
         type Metadata = PartialObjectMeta<DynamicObject>;
         let definitions = kube::Api::<Metadata>::all_with(client.clone(), &resource);
-        let events = watcher(definitions, watcher::Config::default());
-        let events = events.backoff(Backoff::default()).touched_objects();
+        let start = move |config| watcher(definitions.clone(), config);
+        let events = watch::follow(watcher::Config::default(), start).touched_objects();
         let changes = events.try_filter_map(|definition| async move {
             let name = definition.metadata.name.unwrap_or_default();
             let group = name.split_once('.').map_or("", |(_, group)| group);

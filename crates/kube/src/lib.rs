@@ -12,6 +12,7 @@
 //! - [`Settings`] are set by an operator: names and namespaces.
 //! - `discovery` determines the kinds that the API server serves, and detects changes.
 //! - `object` and `decode` turn the JSON text of a watch event into a document of `crates/resources`.
+//! - `requests` limits the time of requests.
 //! - `watched_objects` compares delivered objects with those delivered before, `watch` runs one watch, and `collector` merges the changes of all of them.
 //! - [`Source`] starts the watches. [`listing`] lists the same objects once.
 //! - `status` writes statuses while this process holds the [`lease`].
@@ -36,6 +37,7 @@ pub mod listing;
 mod metrics;
 mod object;
 pub mod permissions;
+mod requests;
 mod settings;
 mod source;
 mod status;

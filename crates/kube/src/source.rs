@@ -46,7 +46,7 @@ impl Source {
         if !missing.is_empty() {
             let missing = missing.join(", ");
             tracing::warn!(
-                "the API server does not serve {missing}; they are watched as soon as it does"
+                "the API server does not serve {missing}; watches start once it serves them"
             );
         }
         let scopes: Vec<WatchScope> = Kind::ALL
@@ -112,17 +112,21 @@ fn scopes(kind: Kind, settings: &Settings) -> Vec<WatchScope> {
 }
 
 /// Returns the objects to assume for a kind without permission to list it. Permissions limited to namespaces exclude all cluster-scoped kinds.
+///
+/// GatewayClasses can be assumed only if the settings name one. Without any, all Gateways would lose their proxies.
 fn fallback(kind: Kind, settings: &Settings) -> Option<Fallback> {
     if settings.watch_namespaces.is_empty() || !kind.is_cluster_scoped() {
         return None;
     }
-    let class = settings.controller.class.as_ref();
-    let class = class.filter(|_| kind == Kind::GatewayClass).map(|name| {
-        let controller = &settings.controller.name;
-        json!({"metadata": {"name": name}, "spec": {"controllerName": controller}})
-    });
-    let class = class.and_then(|class| serde_json::from_value(class).ok());
-    Some(class.into_iter().collect())
+    if kind != Kind::GatewayClass {
+        return Some(Fallback::new());
+    }
+    let (name, controller) = (
+        settings.controller.class.as_ref()?,
+        &settings.controller.name,
+    );
+    let class = json!({"metadata": {"name": name}, "spec": {"controllerName": controller}});
+    Some(vec![serde_json::from_value(class).ok()?])
 }
 
 fn served_as(api: &Api, kind: Kind) -> Option<ApiResource> {

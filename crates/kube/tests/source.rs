@@ -2,8 +2,13 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use common::{Cluster, eventually};
+use kube::Client;
 use kube::api::DeleteParams;
+use kube::client::Body;
 use pointsman_resources::Kind;
 use serde_json::json;
 
@@ -183,4 +188,63 @@ async fn a_role_in_a_namespace_is_sufficient_to_serve_it() {
     drop(controller);
     cluster.clean_up().await;
     other.clean_up().await;
+}
+
+/// A client to which every request is forbidden while the flag is set, as by an API server that is starting.
+fn forbidden_while(client: Client, flag: Arc<AtomicBool>) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (client, flag) = (client.clone(), flag.clone());
+        async move {
+            if !flag.load(Ordering::Relaxed) {
+                return client.send(request).await;
+            }
+            let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "not yet"});
+            let response = http::Response::builder().status(403);
+            let response = response.body(Body::from(status.to_string().into_bytes()));
+            Ok(response.expect("it is valid"))
+        }
+    });
+    Client::new(service, namespace)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn objects_that_were_listed_stay_when_the_permission_is_lost_for_a_while() {
+    let cluster = Cluster::new("forbidden").await;
+    let link = common::link::Link::start().await;
+    let flag: Arc<AtomicBool> = Arc::default();
+    let settings = pointsman_kube::Settings {
+        controller: pointsman_binding::Controller {
+            class: Some(cluster.namespace.as_str().into()),
+            ..cluster.settings().controller
+        },
+        watch_namespaces: vec![cluster.namespace.clone()],
+        ..cluster.settings()
+    };
+    let client = forbidden_while(link.client(), flag.clone());
+    let controller = cluster.controller_with(client, settings).await;
+    let key =
+        pointsman_resources::ObjectKey::new(Kind::GatewayClass, "", cluster.namespace.clone());
+    // An object that is assumed has no UID.
+    let is_listed = || {
+        let snapshot = controller.snapshots.latest();
+        let mut entries = snapshot.entries.iter();
+        let entry = entries.find_map(|((_, known), entry)| (*known == key).then_some(entry));
+        entry.is_some_and(|entry| entry.document.object()["metadata"]["uid"].is_string())
+    };
+    eventually("it is listed", async || is_listed()).await;
+    flag.store(true, Ordering::Relaxed);
+    link.cut();
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    link.restore();
+    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    assert!(is_listed());
+    flag.store(false, Ordering::Relaxed);
+    cluster.gateway("edge").await;
+    let gateway = cluster.key(Kind::Gateway, "edge");
+    eventually("the watches recover", async || controller.knows(&gateway)).await;
+    assert!(is_listed());
+    drop(controller);
+    cluster.clean_up().await;
 }

@@ -6,8 +6,8 @@ use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use kube::runtime::watcher as watch_objects;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client};
 use pointsman_resources::Name;
 use serde_json::Value;
@@ -19,7 +19,7 @@ use super::observed::{Facts, PodFacts, ServiceFacts, WorkloadFacts};
 use super::owner::gateway_of;
 use super::registry::{Observed, Registry, Watched, WatchedScope};
 use super::state::ObservedObject;
-use crate::watch::Backoff;
+use crate::watch;
 
 /// Running watches. They stop when this is dropped.
 pub struct Watches {
@@ -112,11 +112,13 @@ impl Watch {
             )
             | Watched::Pod => {
                 let api: Api<DynamicObject> = self.api(&resource);
-                self.follow(watch_objects(api, config)).await;
+                let start = |config| watch_objects(api.clone(), config);
+                self.follow(watch::follow(config, start)).await;
             }
             Watched::Object(_) => {
                 let api: Api<PartialObjectMeta<DynamicObject>> = self.api(&resource);
-                self.follow(watch_objects(api, config)).await;
+                let start = |config| watch_objects(api.clone(), config);
+                self.follow(watch::follow(config, start)).await;
             }
         }
     }
@@ -135,7 +137,7 @@ impl Watch {
         &self,
         events: impl futures::Stream<Item = watcher::Result<Event<K>>> + Send,
     ) {
-        let mut events = std::pin::pin!(events.backoff(Backoff::default()));
+        let mut events = std::pin::pin!(events);
         let mut last_error = String::new();
         while let Some(event) = events.next().await {
             match event {

@@ -105,7 +105,12 @@ impl StatusWriter {
                     (key, job, outcome)
                 });
             }
-            self.metrics.record_status_queue(self.queue().len());
+            // A follower keeps the queue, but writes nothing.
+            let waiting = match *is_leader.borrow() {
+                true => self.queue().len(),
+                false => 0,
+            };
+            self.metrics.record_status_queue(waiting);
             if *is_leader.borrow() && writes.len() < CONCURRENCY {
                 let now = clock::instant();
                 let next = self.queue().next_wake();

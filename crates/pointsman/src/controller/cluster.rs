@@ -86,7 +86,10 @@ pub fn run(arguments: &Controller) -> Result<ExitCode> {
         .state
         .cluster_metrics
         .get_or_init(|| cluster.metrics().clone());
-    let mut reconciler = plane.reconciler(permissions, arguments);
+    let metrics = cluster.metrics().clone();
+    let mut reconciler = plane
+        .reconciler(permissions, arguments)
+        .with_timing(move |took| metrics.record_reconcile(took));
     if let Some(sink) = cluster.infrastructure_sink() {
         reconciler = reconciler.with_sink(Box::new(sink));
     }
@@ -163,7 +166,13 @@ fn start(
     let mut last = String::new();
     while !inbox.is_closed() {
         let started = Cluster::start(connection.client.clone(), settings, inbox.clone());
-        match runtime.block_on(started) {
+        let started = runtime.block_on(async {
+            tokio::select! {
+                started = started => Some(started),
+                () = closed(inbox) => None,
+            }
+        });
+        match started? {
             Ok(started) => return Some(started),
             Err(error) => {
                 let error = error.to_string();
@@ -176,6 +185,13 @@ fn start(
         runtime.block_on(tokio::time::sleep(CONNECT_INTERVAL));
     }
     None
+}
+
+/// Waits until the inbox is closed, because the process has to exit.
+async fn closed(inbox: &Inbox) {
+    while !inbox.is_closed() {
+        tokio::time::sleep(LIST_INTERVAL).await;
+    }
 }
 
 /// Applies the first complete list of all kinds. Returns false if the process has to exit before.
