@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Facts about an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Facts {
+pub enum ObjectFacts {
     /// The status of the Gateway does not depend on the object.
     #[default]
     None,

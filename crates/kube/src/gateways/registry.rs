@@ -331,7 +331,7 @@ impl Sink for InfrastructureSink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateways::observed::{Facts, ServiceFacts};
+    use crate::gateways::observed::{ObjectFacts, ServiceFacts};
 
     const SERVICE: Watched = Watched::Object(ObjectKind::Service);
 
@@ -366,7 +366,7 @@ mod tests {
             uid: None,
             owners: vec!["1".to_owned()],
             fingerprint,
-            facts: Facts::Service(facts),
+            facts: ObjectFacts::Service(facts),
         };
         Some((edge(), Observed::Object(observed)))
     }

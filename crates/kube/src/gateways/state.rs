@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pointsman_binding::InfrastructureState;
 
 use super::objects::ObjectKind;
-use super::observed::{Facts, PodFacts, ServiceFacts, ip_address};
+use super::observed::{ObjectFacts, PodFacts, ServiceFacts, ip_address};
 
 /// Objects by kind and name.
 pub type ObservedObjects = BTreeMap<(ObjectKind, String), ObservedObject>;
@@ -31,7 +31,7 @@ pub struct ObservedObject {
     /// Fingerprint of the object without its status.
     pub fingerprint: u64,
     /// Facts on which the status of the Gateway depends.
-    pub facts: Facts,
+    pub facts: ObjectFacts,
 }
 
 impl GatewayObjects {
@@ -40,7 +40,9 @@ impl GatewayObjects {
     pub fn state(&self, name: Option<&str>) -> Option<InfrastructureState> {
         let mut objects = self.objects.iter();
         let service = objects.find_map(|((_, own), observed)| match &observed.facts {
-            Facts::Service(service) if name.is_none_or(|name| name == own) => Some((own, service)),
+            ObjectFacts::Service(service) if name.is_none_or(|name| name == own) => {
+                Some((own, service))
+            }
             _ => None,
         });
         if service.is_none() && self.failure.is_none() {
@@ -94,7 +96,7 @@ impl GatewayObjects {
             .objects
             .values()
             .find_map(|observed| match &observed.facts {
-                Facts::Workload(workload) => workload.failure.clone(),
+                ObjectFacts::Workload(workload) => workload.failure.clone(),
                 _ => None,
             });
         let waiting =
@@ -120,7 +122,7 @@ mod tests {
             uid: None,
             owners: Vec::new(),
             fingerprint: 0,
-            facts: Facts::Service(ServiceFacts::read(&service)),
+            facts: ObjectFacts::Service(ServiceFacts::read(&service)),
         };
         let key = (ObjectKind::Service, "edge-pointsman".to_owned());
         objects.objects.insert(key, observed);

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::fingerprint::fingerprint;
 use super::objects::{GATEWAY_NAME, MANAGED_BY, ObjectKind};
-use super::observed::{Facts, PodFacts, ServiceFacts, WorkloadFacts};
+use super::observed::{ObjectFacts, PodFacts, ServiceFacts, WorkloadFacts};
 use super::owner::gateway_of;
 use super::registry::{Observed, Registry, Watched, WatchedScope};
 use super::state::ObservedObject;
@@ -183,17 +183,17 @@ fn observe(watched: Watched, metadata: &ObjectMeta, json: &Value) -> Observed {
                 ..pod
             });
         }
-        Watched::Object(ObjectKind::Service) => Facts::Service(ServiceFacts::read(json)),
+        Watched::Object(ObjectKind::Service) => ObjectFacts::Service(ServiceFacts::read(json)),
         Watched::Object(ObjectKind::Deployment | ObjectKind::DaemonSet) => {
-            Facts::Workload(WorkloadFacts::read(json))
+            ObjectFacts::Workload(WorkloadFacts::read(json))
         }
-        Watched::Object(_) => Facts::None,
+        Watched::Object(_) => ObjectFacts::None,
     };
     Observed::Object(observed_object(metadata, facts))
 }
 
 /// Creates the record of an object.
-pub fn observed_object(metadata: &ObjectMeta, facts: Facts) -> ObservedObject {
+pub fn observed_object(metadata: &ObjectMeta, facts: ObjectFacts) -> ObservedObject {
     let owners = metadata.owner_references.iter().flatten();
     ObservedObject {
         uid: metadata.uid.clone(),
