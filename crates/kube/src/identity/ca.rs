@@ -251,9 +251,11 @@ impl Authorities {
             self.next = Some(Authority::create(now, rotation)?);
             is_changed = true;
         }
+        // Certificates of an expired authority are worse than those of one that some proxies may not trust yet.
+        let is_expired = self.current.valid.1 <= now;
         let is_distributed = |next: &mut Authority| {
             let created = next.valid.0 + BACKDATED;
-            now >= created + rotation.distribute
+            is_expired || now >= created + rotation.distribute
         };
         if let Some(next) = self.next.take_if(is_distributed) {
             let retired = std::mem::replace(&mut self.current, next);
@@ -353,6 +355,18 @@ mod tests {
         // So is one whose successor was never put to use.
         let after = advanced(&advanced(&first, 61), 300);
         assert!(!trusts(&after.bundle(), &first.current));
+    }
+
+    #[test]
+    fn a_new_authority_issues_at_once_if_the_old_one_has_expired() {
+        let first = created();
+        // The controller was down until an hour before the end.
+        let mut after = first.clone();
+        let mut advance = |now| after.advance(now, &Rotation::default()).map(drop);
+        advance(NOW + 90 * DAY - 3600).expect("a next one");
+        advance(NOW + 90 * DAY + 3600).expect("a rotation");
+        assert_ne!(after.current, first.current);
+        assert_eq!(after.bundle(), after.current.certificate);
     }
 
     #[test]

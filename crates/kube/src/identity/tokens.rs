@@ -231,9 +231,12 @@ fn precheck(token: &str, now: i64) -> Result<Option<Duration>, TokenError> {
     let Some(expires) = claims.exp else {
         return Ok(None);
     };
-    match u64::try_from(expires - now) {
+    match u64::try_from(expires.saturating_sub(now)) {
         Ok(rest) if rest > 0 => Ok(Some(Duration::from_secs(rest))),
-        _ => Err(invalid(format!("it expired {} s ago", now - expires))),
+        _ => {
+            let ago = now.saturating_sub(expires);
+            Err(invalid(format!("it expired {ago} s ago")))
+        }
     }
 }
 
@@ -290,6 +293,7 @@ mod tests {
         assert_eq!(precheck("opaque", NOW), Ok(None));
         for (claims, why) in [
             (json!({"exp": NOW - 5, "aud": ["pointsman"]}), "5 s ago"),
+            (json!({"exp": i64::MIN, "aud": ["pointsman"]}), "s ago"),
             (json!({"exp": NOW, "aud": ["pointsman"]}), "0 s ago"),
             (
                 json!({"exp": NOW + 60, "aud": ["https://kubernetes.default.svc"]}),
