@@ -192,7 +192,9 @@ impl Registry {
     pub fn requeue_all(&self) {
         let mut state = self.state();
         let all: Vec<Name> = state.desired.keys().cloned().collect();
-        all.iter().for_each(|gateway| state.enqueue(gateway));
+        for gateway in &all {
+            state.enqueue(gateway, Urgency::Background);
+        }
         drop(state);
         self.changed.notify_one();
     }
@@ -231,7 +233,7 @@ impl RegistryState {
                 match watched {
                     Watched::Object(kind) => {
                         observed.objects.remove(&(kind, name.name.to_string()));
-                        self.enqueue(&before);
+                        self.enqueue(&before, Urgency::Background);
                     }
                     Watched::Pod => drop(observed.pods.remove(&*name.name)),
                 }
@@ -250,7 +252,7 @@ impl RegistryState {
                 let before = objects.objects.insert(object_name, object.clone());
                 let is_same = |before: ObservedObject| before.fingerprint == object.fingerprint;
                 if !before.is_some_and(is_same) {
-                    self.enqueue(&gateway);
+                    self.enqueue(&gateway, Urgency::Background);
                 }
             }
             (_, Observed::Pod(pod)) => drop(objects.pods.insert(name.name.to_string(), pod)),
@@ -273,10 +275,11 @@ impl RegistryState {
         (before != state).then_some(state)
     }
 
-    fn enqueue(&mut self, gateway: &Name) {
+    /// Queues a Gateway. It is urgent if a user has changed it or its parameters.
+    fn enqueue(&mut self, gateway: &Name, urgency: Urgency) {
         // Until then, the desired objects are unknown.
         if self.is_complete {
-            self.queue.put(&key(gateway), (), Urgency::Urgent);
+            self.queue.put(&key(gateway), (), urgency);
         }
     }
 
@@ -309,7 +312,8 @@ impl Sink for InfrastructureSink {
                 Some(desired) => drop(state.desired.insert(gateway.clone(), desired.clone())),
                 None => drop(state.desired.remove(gateway)),
             }
-            state.enqueue(gateway);
+            state.enqueue(gateway, Urgency::Urgent);
+            state.queue.retry_now(&key(gateway));
             touched.insert(gateway.clone());
         }
         self.0.publish(state, touched);
@@ -321,7 +325,9 @@ impl Sink for InfrastructureSink {
         if !std::mem::replace(&mut state.is_complete, true) {
             let desired = state.desired.keys().chain(state.observed.keys());
             let all: BTreeSet<Name> = desired.cloned().collect();
-            all.iter().for_each(|gateway| state.enqueue(gateway));
+            for gateway in &all {
+                state.enqueue(gateway, Urgency::Background);
+            }
             self.0.publish(state, all);
         }
         Vec::new()
@@ -364,7 +370,7 @@ mod tests {
         };
         let observed = ObservedObject {
             uid: None,
-            owners: vec!["1".to_owned()],
+            owners: Vec::new(),
             fingerprint,
             facts: ObjectFacts::Service(facts),
         };

@@ -24,6 +24,29 @@ pub fn patch(existing: Option<&Value>, desired: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
+/// Returns whether a controller has reported nothing on the current generation of an object, so that a user is waiting for its status.
+pub fn is_outdated(existing: Option<&Value>, controller: &str, generation: i64) -> bool {
+    let Some(existing) = existing else {
+        return true;
+    };
+    let lists = ["parents", "ancestors"].map(|field| existing[field].as_array());
+    let entries: Vec<&Value> = match lists.iter().any(Option::is_some) {
+        true => {
+            let entries = lists.into_iter().flatten().flatten();
+            let own = entries.filter(|entry| entry["controllerName"] == controller);
+            own.collect()
+        }
+        false => vec![existing],
+    };
+    let mut conditions = entries
+        .iter()
+        .flat_map(|entry| entry["conditions"].as_array())
+        .flatten()
+        .peekable();
+    conditions.peek().is_none()
+        || conditions.any(|condition| condition["observedGeneration"] != generation)
+}
+
 /// Compares everything except times. An empty list equals a missing one; writing it would be a change without meaning.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
@@ -84,6 +107,25 @@ mod tests {
         assert_eq!(changed, Some(status("T2", "B")));
         let timeless = json!({"parents": [{"controllerName": "c", "conditions": [{"type": "Accepted", "reason": "A"}]}]});
         assert_eq!(patch(Some(&timeless), &status("T2", "A")), None);
+    }
+
+    // "most urgent first"
+    #[test]
+    fn a_status_is_outdated_until_its_conditions_are_of_the_current_generation() {
+        let outdated = |status: Value| is_outdated(Some(&status), "c", 2);
+        let conditions =
+            |generation: i64| json!([{"type": "Accepted", "observedGeneration": generation}]);
+        let parent = |controller: &str, generation: i64| json!({"controllerName": controller, "conditions": conditions(generation)});
+        assert!(is_outdated(None, "c", 2));
+        assert!(outdated(json!({"parents": []})));
+        assert!(outdated(json!({"parents": [parent("other", 2)]})));
+        assert!(outdated(json!({"parents": [parent("c", 1)]})));
+        assert!(!outdated(
+            json!({"parents": [parent("other", 1), parent("c", 2)]})
+        ));
+        assert!(!outdated(json!({"ancestors": [parent("c", 2)]})));
+        assert!(outdated(json!({"conditions": conditions(1)})));
+        assert!(!outdated(json!({"conditions": conditions(2)})));
     }
 
     // "routes out of scope SHOULD NOT be touched"

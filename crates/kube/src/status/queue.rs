@@ -105,6 +105,23 @@ impl<T: Clone> Queue<T> {
         }
     }
 
+    /// Ends the backoff after a failed attempt: a user has changed the object, so another attempt may succeed.
+    pub fn retry_now(&mut self, key: &ObjectKey) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        let QueueState::Delayed(until, ticket) = entry.state else {
+            return;
+        };
+        if std::mem::take(&mut entry.attempts) > 0 {
+            entry.state = QueueState::Ready(ticket);
+            let urgency = entry.urgency;
+            self.delayed.remove(&(until, ticket));
+            self.delayed_keys.remove(&ticket);
+            self.ready_at(urgency).insert(ticket, key.clone());
+        }
+    }
+
     /// Removes an object that is gone.
     pub fn remove(&mut self, key: &ObjectKey) {
         let Some(entry) = self.entries.get_mut(key) else {
@@ -281,6 +298,25 @@ mod tests {
         assert_eq!(queue.len(), 0);
         assert_eq!(take(&mut queue, later + INTERVAL), None);
         assert_eq!(queue.next_wake(), None, "it is forgotten");
+    }
+
+    #[test]
+    fn a_users_edit_ends_a_backoff_but_not_the_interval_after_a_write() {
+        let (mut queue, now) = (Queue::default(), clock::instant());
+        queue.put(&key("a"), 1, Background);
+        for _ in 0..8 {
+            let later = queue.next_wake().unwrap_or(now);
+            let (_, value) = take(&mut queue, later).expect("it is ready");
+            queue.finish(&key("a"), value, Failed, later);
+        }
+        queue.put(&key("a"), 2, Urgent);
+        assert_eq!(take(&mut queue, now), None);
+        queue.retry_now(&key("a"));
+        assert_eq!(take(&mut queue, now), Some(("a".to_owned(), 2)));
+        queue.finish(&key("a"), 2, Done, now);
+        queue.put(&key("a"), 3, Urgent);
+        queue.retry_now(&key("a"));
+        assert_eq!(take(&mut queue, now), None, "it was just written");
     }
 
     #[test]

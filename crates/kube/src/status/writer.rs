@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::patch::patch;
+use super::patch::{is_outdated, patch};
 use super::queue::{Outcome, Queue, Urgency};
 use crate::discovery;
 use crate::limit::Limit;
@@ -36,7 +36,7 @@ type Job = Arc<StatusEntry>;
 pub struct StatusWriter {
     queue: Arc<Mutex<Queue<Job>>>,
     changed: Arc<Notify>,
-    /// Last seen generation of each object. A different one means that a user has changed the object.
+    /// Last seen generation of each object. It differs once a user has changed the object.
     generations: HashMap<ObjectKey, i64>,
     metrics: Arc<Metrics>,
 }
@@ -49,14 +49,20 @@ impl StatusSink for StatusWriter {
         };
         let generation = entry.document.resource.meta().generation;
         let before = self.generations.insert(key.clone(), generation);
-        let urgency = match before == Some(generation) {
-            true => Urgency::Background,
-            false => Urgency::Urgent,
-        };
-        if entry.status.is_none() {
+        let Some(status) = &entry.status else {
             return self.queue().remove(key);
+        };
+        let existing = entry.document.status();
+        let urgency = match is_outdated(existing.as_ref(), &status.controller, generation) {
+            true => Urgency::Urgent,
+            false => Urgency::Background,
+        };
+        let mut queue = self.queue();
+        queue.put(key, entry.clone(), urgency);
+        if before.is_some_and(|before| before != generation) {
+            queue.retry_now(key);
         }
-        self.queue().put(key, entry.clone(), urgency);
+        drop(queue);
         self.changed.notify_one();
     }
 }
@@ -253,6 +259,11 @@ impl Write {
         };
         let generation = object["metadata"]["generation"].as_i64();
         if generation.is_some_and(|generation| generation != status.generation) {
+            return Ok(false);
+        }
+        // Another object of the same name, which may have the same generation.
+        let read = job.document.object();
+        if object["metadata"]["uid"] != read["metadata"]["uid"] {
             return Ok(false);
         }
         let namespace = &job.document.resource.meta().namespace;
