@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Cluster, Controller, eventually};
 use kube::api::{Patch, PatchParams, PostParams};
 use pointsman_kube::Settings;
@@ -30,6 +32,8 @@ async fn start(cluster: &Cluster) -> Controller {
             control_plane: "https://controller:15010".to_owned(),
             probes: [0, 0, 0, 0].into(),
             controller_name: cluster.controller_name.clone(),
+            // No Pod becomes ready.
+            replacement_deadline: Duration::from_secs(3),
         }),
         ..settings
     };
@@ -190,6 +194,9 @@ async fn objects_that_parameters_no_longer_request_are_removed() {
     .await;
     parameters(json!({"workload": "DaemonSet", "service": {"type": "ClusterIP"}})).await;
     wait_for(&cluster, "DaemonSet", &name).await;
+    // The Deployment serves until the DaemonSet does.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(find(&cluster, "Deployment", &name).await.is_some());
     for kind in [
         "HorizontalPodAutoscaler",
         "Deployment",
@@ -200,6 +207,77 @@ async fn objects_that_parameters_no_longer_request_are_removed() {
         })
         .await;
     }
+    cluster.clean_up().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn autoscaling_starts_with_the_current_number_of_proxies() {
+    let cluster = Cluster::new("handover").await;
+    let _controller = start(&cluster).await;
+    let parameters = async |spec: Value| {
+        cluster
+            .apply("GatewayParameters", "own", json!({ "spec": spec }))
+            .await;
+    };
+    parameters(json!({"replicas": 5})).await;
+    let reference = json!({"group": "pointsman.io", "kind": "GatewayParameters", "name": "own"});
+    let spec = json!({"gatewayClassName": cluster.namespace, "infrastructure": {"parametersRef": reference},
+        "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]});
+    cluster
+        .apply("Gateway", "edge", json!({ "spec": spec }))
+        .await;
+    let name = name_of(&cluster, "edge");
+    wait_for(&cluster, "Deployment", &name).await;
+    let replicas = async || cluster.get("Deployment", &name).await["spec"]["replicas"].clone();
+    assert_eq!(replicas().await, 5);
+    parameters(json!({"autoscaling": {"maxReplicas": 8}})).await;
+    wait_for(&cluster, "HorizontalPodAutoscaler", &name).await;
+    assert_eq!(replicas().await, 5);
+    // The autoscaler's changes are not reverted.
+    patch(
+        &cluster,
+        "Deployment",
+        &name,
+        json!({"spec": {"replicas": 7}}),
+    )
+    .await;
+    patch(
+        &cluster,
+        "Service",
+        &name,
+        json!({"metadata": {"labels": {LABEL: null}}}),
+    )
+    .await;
+    eventually("the label is restored", async || {
+        cluster.get("Service", &name).await["metadata"]["labels"][LABEL] == "edge"
+    })
+    .await;
+    assert_eq!(replicas().await, 7);
+    parameters(json!({"replicas": 3})).await;
+    eventually("the number is fixed again", async || replicas().await == 3).await;
+    cluster.clean_up().await;
+}
+
+// "Its garbage collection removes what a Gateway owns", and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn an_object_without_the_gateway_as_its_owner_is_not_deleted() {
+    let cluster = Cluster::new("labelled").await;
+    let _controller = start(&cluster).await;
+    cluster.gateway("edge").await;
+    let name = name_of(&cluster, "edge");
+    let service = wait_for(&cluster, "Service", &name).await;
+    let metadata = json!({"labels": service["metadata"]["labels"], "annotations": service["metadata"]["annotations"]});
+    let copy = json!({"metadata": metadata, "spec": {"ports": [{"port": 80}]}});
+    cluster.apply("Service", "copy", copy).await;
+    cluster.delete("Gateway", "edge").await;
+    eventually("the Service is gone", async || {
+        find(&cluster, "Service", &name).await.is_none()
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(find(&cluster, "Service", "copy").await.is_some());
     cluster.clean_up().await;
 }
 

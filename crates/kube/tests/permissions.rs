@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::recorder::{Permission, Recorder};
 use common::{Cluster, Controller, eventually};
@@ -46,6 +47,8 @@ fn settings(cluster: &Cluster) -> Settings {
             control_plane: "https://controller:15010".to_owned(),
             probes: [0, 0, 0, 0].into(),
             controller_name: cluster.controller_name.clone(),
+            // No Pod becomes ready.
+            replacement_deadline: Duration::from_secs(3),
         }),
         ..settings
     }

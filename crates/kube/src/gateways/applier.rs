@@ -2,20 +2,22 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use pointsman_binding::bound::Infrastructure;
 use pointsman_control::clock;
 use pointsman_resources::Name;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::InfrastructureSettings;
 use super::fingerprint::fingerprint;
 use super::objects::{Object, ObjectKind, generate};
+use super::observed::ObjectFacts;
 use super::owner::{Ownership, ownership};
 use super::registry::Registry;
 use super::state::{ObservedObject, ObservedObjects};
@@ -63,6 +65,8 @@ enum ApplyError {
     Timeout { kind: ObjectKind, name: String },
     #[error("{kind:?} {name} belongs to a deleted Gateway of the same name and is being removed")]
     Stale { kind: ObjectKind, name: String },
+    #[error("{kind:?} {name} stays until its replacement is ready")]
+    Replaced { kind: ObjectKind, name: String },
 }
 
 impl ApplyError {
@@ -76,7 +80,9 @@ impl ApplyError {
                 }
                 _ => None,
             },
-            ApplyError::Timeout { .. } | ApplyError::Stale { .. } => None,
+            ApplyError::Timeout { .. } | ApplyError::Stale { .. } | ApplyError::Replaced { .. } => {
+                None
+            }
         }
     }
 }
@@ -99,6 +105,7 @@ impl Applier {
             settings,
             limit: Mutex::new(Limit::new(RATE.0, RATE.1)),
             applied: Mutex::default(),
+            replaced: Mutex::default(),
         }));
         Applier {
             requests,
@@ -183,10 +190,12 @@ struct RequestState {
     limit: Mutex<Limit>,
     /// Objects that were applied and have not been deleted since.
     applied: Mutex<HashMap<(ObjectKind, Name), Applied>>,
+    /// Gateways whose workload is being replaced, with the time at which that began.
+    replaced: Mutex<HashMap<Name, Instant>>,
 }
 
 impl Requests {
-    /// Applies the desired objects of a Gateway and deletes all others. Returns the errors.
+    /// Applies the desired objects of a Gateway and deletes its others. Returns the errors.
     async fn reconcile(
         &self,
         gateway: &Name,
@@ -211,9 +220,24 @@ impl Requests {
             let mut objects = objects.iter();
             objects.any(|object| object.kind == kind && object.name() == name)
         };
-        let obsolete = observed
+        // Anybody can set the labels by which objects are watched.
+        let is_own = |object: &ObservedObject| {
+            let mut owners = object.owners.iter();
+            owners.any(|owner| owner.name == *gateway.name)
+        };
+        let obsolete: Vec<(&(ObjectKind, String), &ObservedObject)> = observed
             .iter()
-            .filter(|((kind, name), _)| !is_desired(*kind, name));
+            .filter(|((kind, name), object)| !is_desired(*kind, name) && is_own(object))
+            .collect();
+        let workload = obsolete.iter().find(|((kind, _), _)| kind.is_workload());
+        if let Some(((kind, name), _)) = workload
+            && self.awaits_replacement(gateway, &objects, observed)
+        {
+            let (kind, name) = (*kind, name.clone());
+            errors.push(ApplyError::Replaced { kind, name });
+            return errors;
+        }
+        self.replaced().remove(gateway);
         for ((kind, name), object) in obsolete {
             let name = Name::new(gateway.namespace.clone(), name.as_str());
             if let Err(error) = self.delete(*kind, &name, object.uid.as_deref()).await {
@@ -221,6 +245,31 @@ impl Requests {
             }
         }
         errors
+    }
+
+    /// Returns whether the workload that a Gateway had before has to stay, with the objects that it needs, because the new one does not serve yet.
+    fn awaits_replacement(
+        &self,
+        gateway: &Name,
+        objects: &[Object],
+        observed: &ObservedObjects,
+    ) -> bool {
+        let Some(new) = objects.iter().find(|object| object.kind.is_workload()) else {
+            return false;
+        };
+        let new = observed.get(&(new.kind, new.name().to_owned()));
+        let is_ready = new.is_some_and(|new| match &new.facts {
+            ObjectFacts::Workload(workload) => workload.is_ready,
+            _ => false,
+        });
+        let now = clock::instant();
+        let since = *self.replaced().entry(gateway.clone()).or_insert(now);
+        !is_ready && now < since + self.0.settings.replacement_deadline
+    }
+
+    fn replaced(&self) -> MutexGuard<'_, HashMap<Name, Instant>> {
+        let replaced = self.0.replaced.lock();
+        replaced.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies an object unless it is up to date.
@@ -236,8 +285,14 @@ impl Requests {
         let found = observed.get(&(kind, name.to_owned()));
         let is_own = |found: &&ObservedObject| {
             let uid = gateway.uid.as_deref();
-            found.owners.iter().any(|owner| Some(&**owner) == uid)
+            let mut owners = found.owners.iter();
+            owners.any(|owner| Some(&*owner.uid) == uid)
         };
+        // Until there is an autoscaler, nobody else sets the number of replicas.
+        let autoscaler = (ObjectKind::HorizontalPodAutoscaler, name.to_owned());
+        let keeps_replicas = kind == ObjectKind::Deployment
+            && object.value["spec"]["replicas"].is_null()
+            && !observed.contains_key(&autoscaler);
         if let Some(found) = found.filter(is_own) {
             let fingerprint = found.fingerprint;
             if self.applied(kind, &full_name)
@@ -247,6 +302,9 @@ impl Requests {
                 })
             {
                 return Ok(());
+            }
+            if keeps_replicas {
+                self.keep_replicas(&full_name).await?;
             }
             return self
                 .apply(object, &full_name, digest, found.uid.as_deref())
@@ -263,6 +321,9 @@ impl Requests {
         let metadata = &existing.metadata;
         match ownership(metadata, gateway) {
             Ownership::Own if metadata.deletion_timestamp.is_none() => {
+                if keeps_replicas {
+                    self.keep_replicas(&full_name).await?;
+                }
                 self.apply(object, &full_name, digest, metadata.uid.as_deref())
                     .await
             }
@@ -280,6 +341,34 @@ impl Requests {
         }
     }
 
+    /// Makes another field manager an owner of the number of replicas of a Deployment. Without an owner, the API server would set it to 1, once it is no longer
+    /// applied, and the autoscaler starts with the current number.
+    async fn keep_replicas(&self, name: &Name) -> Result<(), ApplyError> {
+        let kind = ObjectKind::Deployment;
+        let api = self.api(kind, name);
+        let found = self
+            .timed(kind, &name.name, api.get_opt(&name.name))
+            .await?;
+        let Some(found) = found else { return Ok(()) };
+        let resource = kind.resource();
+        let value = json!({
+            "apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {"name": &*name.name, "uid": found.metadata.uid},
+            "spec": {"replicas": found.data["spec"]["replicas"]},
+        });
+        let params = PatchParams::apply(&self.manager("/replicas"));
+        let patch = Patch::Apply(&value);
+        let request = api.patch(&name.name, &params, &patch);
+        self.timed(kind, &name.name, request).await.map(drop)
+    }
+
+    /// Returns the name of a field manager of this installation.
+    fn manager(&self, suffix: &str) -> String {
+        let name = &self.0.settings.controller_name;
+        let name = &name[..name.floor_char_boundary(MAX_MANAGER - suffix.len())];
+        format!("{name}{suffix}")
+    }
+
     /// Applies an object. With `uid`, the request fails if the object of that name is another one.
     async fn apply(
         &self,
@@ -293,9 +382,7 @@ impl Requests {
         if let Some(uid) = uid {
             value["metadata"]["uid"] = uid.into();
         }
-        let manager = &self.0.settings.controller_name;
-        let manager = &manager[..manager.floor_char_boundary(MAX_MANAGER)];
-        let params = PatchParams::apply(manager).force();
+        let params = PatchParams::apply(&self.manager("")).force();
         let (api, patch) = (self.api(kind, name), Patch::Apply(&value));
         let request = api.patch(&name.name, &params, &patch);
         let applied = self.timed(kind, &name.name, request).await?;

@@ -23,12 +23,16 @@ mod state;
 mod watch;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 pub(crate) use applier::Applier;
 pub use name::{label_value, object_name};
 pub use registry::InfrastructureSink;
 pub(crate) use registry::Registry;
 pub(crate) use watch::{Watches, scopes as watch_scopes};
+
+/// Default of [`InfrastructureSettings::replacement_deadline`], which is that of a rollout of a Deployment.
+pub const REPLACEMENT_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Settings of the installation for generated objects.
 #[derive(Clone, Debug)]
@@ -43,4 +47,6 @@ pub struct InfrastructureSettings {
     pub probes: IpAddr,
     /// Identity of the installation, which is the field manager of the objects too.
     pub controller_name: String,
+    /// Time for which a replaced workload stays while its replacement is not ready.
+    pub replacement_deadline: Duration,
 }

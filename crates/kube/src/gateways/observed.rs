@@ -34,6 +34,8 @@ pub struct ServiceFacts {
 pub struct WorkloadFacts {
     /// Reason why Pods can't be created.
     pub failure: Option<String>,
+    /// True if there are Pods, and all are ready.
+    pub is_ready: bool,
 }
 
 /// Facts about a Pod.
@@ -73,7 +75,15 @@ impl WorkloadFacts {
         let mut conditions = items(&object["status"]["conditions"]);
         let failure =
             conditions.find(|one| one["type"] == "ReplicaFailure" && one["status"] == "True");
+        let (spec, status) = (&object["spec"], &object["status"]);
+        let number = |deployment: &Value, daemon_set: &Value| {
+            let number = deployment.as_u64().or(daemon_set.as_u64());
+            number.unwrap_or_default()
+        };
+        let desired = number(&spec["replicas"], &status["desiredNumberScheduled"]);
+        let ready = number(&status["readyReplicas"], &status["numberReady"]);
         WorkloadFacts {
+            is_ready: desired > 0 && ready >= desired,
             failure: failure.and_then(|condition| text(&condition["message"])),
         }
     }
@@ -125,4 +135,26 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
 fn text(value: &Value) -> Option<String> {
     let text = value.as_str().filter(|text| !text.is_empty())?;
     Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_workload_is_ready_when_all_of_its_pods_are() {
+        let is_ready = |object: Value| WorkloadFacts::read(&object).is_ready;
+        let deployment =
+            |ready: u32| json!({"spec": {"replicas": 2}, "status": {"readyReplicas": ready}});
+        assert!(is_ready(deployment(2)) && !is_ready(deployment(1)));
+        assert!(!is_ready(json!({"spec": {"replicas": 2}})));
+        let daemon_set = |desired: u32, ready: u32| json!({"spec": {}, "status": {"desiredNumberScheduled": desired, "numberReady": ready}});
+        assert!(is_ready(daemon_set(3, 3)) && !is_ready(daemon_set(3, 2)));
+        assert!(
+            !is_ready(daemon_set(0, 0)),
+            "its controller has not seen it yet"
+        );
+    }
 }

@@ -1,7 +1,8 @@
 //! Ownership of objects. An object that does not belong to the Gateway is never changed, even if it has the name of a generated one.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use pointsman_binding::bound::Infrastructure;
+use pointsman_resources::meta::GATEWAY_GROUP;
 
 use super::objects::GATEWAY;
 
@@ -14,6 +15,31 @@ pub enum Ownership {
     Stale,
     /// It belongs to another owner, described by the text.
     Foreign(String),
+}
+
+/// A Gateway that owns an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayOwner {
+    /// Its name, in the namespace of the object.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// Returns the Gateways that own an object.
+pub fn owners(metadata: &ObjectMeta) -> Vec<GatewayOwner> {
+    let owners = metadata.owner_references.iter().flatten();
+    let is_gateway = |owner: &&OwnerReference| {
+        let group = owner.api_version.split_once('/').map(|(group, _)| group);
+        owner.kind == "Gateway" && group == Some(GATEWAY_GROUP)
+    };
+    let gateways = owners.filter(is_gateway);
+    gateways
+        .map(|owner| GatewayOwner {
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        })
+        .collect()
 }
 
 /// Returns the relation of an object to a Gateway.
@@ -70,6 +96,21 @@ mod tests {
 
     fn owner(kind: &str, uid: &str) -> Value {
         json!([{"apiVersion": "v1", "kind": kind, "name": "edge", "uid": uid, "controller": true}])
+    }
+
+    #[test]
+    fn only_gateways_count_as_owners() {
+        let owners = |reference: Value| {
+            let metadata = serde_json::from_value(json!({"ownerReferences": [reference]}));
+            super::owners(&metadata.expect("it is metadata")).len()
+        };
+        let reference = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind, "name": "edge", "uid": "1"});
+        assert_eq!(
+            owners(reference("gateway.networking.k8s.io/v1", "Gateway")),
+            1
+        );
+        assert_eq!(owners(reference("example.com/v1", "Gateway")), 0);
+        assert_eq!(owners(reference("v1", "Service")), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use pointsman_binding::InfrastructureState;
 
 use super::objects::ObjectKind;
 use super::observed::{ObjectFacts, PodFacts, ServiceFacts, ip_address};
+use super::owner::GatewayOwner;
 
 /// Objects by kind and name.
 pub type ObservedObjects = BTreeMap<(ObjectKind, String), ObservedObject>;
@@ -26,8 +27,8 @@ pub struct GatewayObjects {
 pub struct ObservedObject {
     /// UID of the object.
     pub uid: Option<String>,
-    /// UIDs of its owners.
-    pub owners: Vec<String>,
+    /// Gateways that own it.
+    pub owners: Vec<GatewayOwner>,
     /// Fingerprint of the object without its status.
     pub fingerprint: u64,
     /// Facts on which the status of the Gateway depends.

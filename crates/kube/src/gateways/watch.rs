@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::fingerprint::fingerprint;
 use super::objects::{GATEWAY_NAME, MANAGED_BY, ObjectKind};
 use super::observed::{ObjectFacts, PodFacts, ServiceFacts, WorkloadFacts};
-use super::owner::gateway_of;
+use super::owner::{gateway_of, owners};
 use super::registry::{Observed, Registry, Watched, WatchedScope};
 use super::state::ObservedObject;
 use crate::watch;
@@ -194,10 +194,9 @@ fn observe(watched: Watched, metadata: &ObjectMeta, json: &Value) -> Observed {
 
 /// Creates the record of an object.
 pub fn observed_object(metadata: &ObjectMeta, facts: ObjectFacts) -> ObservedObject {
-    let owners = metadata.owner_references.iter().flatten();
     ObservedObject {
         uid: metadata.uid.clone(),
-        owners: owners.map(|owner| owner.uid.clone()).collect(),
+        owners: owners(metadata),
         fingerprint: fingerprint(metadata),
         facts,
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use pointsman_control::mailbox::Wake;
 use pointsman_control::{Inbox, Reconciler, Snapshots, StatusSink};
 use pointsman_kube::connect::{Connection, connect};
-use pointsman_kube::gateways::InfrastructureSettings;
+use pointsman_kube::gateways::{InfrastructureSettings, REPLACEMENT_DEADLINE};
 use pointsman_kube::identity::authority::{
     AuthoritySettings, Published, Rotation, SECRET_NAME, Serving, service_names,
 };
@@ -143,6 +143,7 @@ fn settings(arguments: &Controller, connection: &Connection, has_authority: bool
                 control_plane: format!("https://{}.{namespace}.svc:{XDS_PORT}", flags.service),
                 probes: arguments.xds().ip(),
                 controller_name: arguments.controller_name.clone(),
+                replacement_deadline: REPLACEMENT_DEADLINE,
             }),
     }
 }

@@ -62,6 +62,11 @@ impl ObjectKind {
         ObjectKind::HorizontalPodAutoscaler,
     ];
 
+    /// Returns whether objects of the kind run proxies.
+    pub fn is_workload(self) -> bool {
+        matches!(self, ObjectKind::Deployment | ObjectKind::DaemonSet)
+    }
+
     /// Returns the kind's group, version, name and plural.
     pub fn resource(self) -> ApiResource {
         let (group, version, kind, plural) = match self {

@@ -36,6 +36,7 @@ fn settings() -> InfrastructureSettings {
         control_plane: "https://pointsman-controller.pointsman-system.svc:15010".to_owned(),
         probes: [0, 0, 0, 0].into(),
         controller_name: "pointsman.io/controller".to_owned(),
+        replacement_deadline: crate::gateways::REPLACEMENT_DEADLINE,
     }
 }
 
