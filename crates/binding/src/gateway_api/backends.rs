@@ -46,128 +46,143 @@ pub(crate) fn resolve(
     referrer: ReferringRoute<'_>,
     reference: &BackendObjectReference,
 ) -> Result<BackendId, Fault> {
-    let fault = |reason, message| {
-        Err(Fault {
-            status: 500,
-            reason,
-            message,
-        })
-    };
-    let BackendObjectReference {
-        group,
-        kind: kind_name,
-        name,
-        namespace,
-        port,
-    } = reference;
-    let to_namespace = namespace.as_deref().unwrap_or(referrer.namespace);
-    let kind = match Kind::find(group, kind_name) {
-        Some(kind @ (Kind::Service | Kind::ServiceImport | Kind::XBackend)) => kind,
+    let kind = supported_kind(reference)?;
+    let namespace = reference.namespace.as_deref();
+    let namespace = namespace.unwrap_or(referrer.namespace);
+    if namespace != referrer.namespace {
+        check_cross_namespace(reader, referrer, kind, (namespace, reference))?;
+    }
+    let object = ObjectKey::new(kind, namespace, reference.name.as_str());
+    let missing = || fault(FaultReason::BackendNotFound, reader.missing(&object));
+    let ports = match kind {
+        Kind::Service => {
+            let service = reader.service(&object.name).ok_or_else(missing)?;
+            if service.spec.kind == ServiceType::ExternalName {
+                let message =
+                    format!("{object} has type ExternalName, which is not supported as a backend");
+                return Err(fault(FaultReason::InvalidKind, message));
+            }
+            &service.spec.ports
+        }
+        Kind::ServiceImport => {
+            let import = reader.service_import(&object.name).ok_or_else(missing)?;
+            &import.spec.ports
+        }
         _ => {
-            let full = if group.is_empty() {
-                kind_name.clone()
-            } else {
-                format!("{kind_name}.{group}")
+            let backend = reader.backend(&object.name).ok_or_else(missing)?;
+            return x_backend_id(object, backend, referrer.kind);
+        }
+    };
+    let Some(port) = reference.port else {
+        let message = format!("the reference to {object} has no port");
+        return Err(fault(FaultReason::BackendNotFound, message));
+    };
+    let found = find_port(&object, ports, port, referrer.kind)?;
+    match missing_trust(reader, referrer.kind, &object, found) {
+        Some(why) => Err(why),
+        None => Ok(BackendId::new(object, port, Transport::of(referrer.kind))),
+    }
+}
+
+/// Creates the fault of a reference that does not resolve.
+fn fault(reason: FaultReason, message: String) -> Fault {
+    Fault {
+        status: 500,
+        reason,
+        message,
+    }
+}
+
+/// Returns the kind of backend that a reference names.
+fn supported_kind(reference: &BackendObjectReference) -> Result<Kind, Fault> {
+    let BackendObjectReference {
+        group, kind, name, ..
+    } = reference;
+    match Kind::find(group, kind) {
+        Some(kind @ (Kind::Service | Kind::ServiceImport | Kind::XBackend)) => Ok(kind),
+        _ => {
+            let full = match group.is_empty() {
+                true => kind.clone(),
+                false => format!("{kind}.{group}"),
             };
             let message = format!(
                 "{full} {name} is not a supported backend; supported kinds: Service, ServiceImport.multicluster.x-k8s.io, XBackend.gateway.networking.x-k8s.io"
             );
-            return fault(FaultReason::InvalidKind, message);
-        }
-    };
-    if to_namespace != referrer.namespace {
-        let reference = CrossNamespaceReference {
-            from: referrer.kind,
-            namespace: referrer.namespace,
-            group,
-            kind: kind_name,
-            to_namespace,
-            name,
-        };
-        if kind == Kind::XBackend {
-            let message = format!(
-                "XBackend {to_namespace}/{name} is not in the namespace of the route; routes can only reference XBackends in their own namespace"
-            );
-            return fault(FaultReason::RefNotPermitted, message);
-        }
-        match referrer.cross_namespace {
-            CrossNamespace::RequiresGrant if !reference.is_permitted(reader) => {
-                return fault(FaultReason::RefNotPermitted, reference.missing());
-            }
-            CrossNamespace::Forbidden => {
-                let message = format!(
-                    "{kind} {to_namespace}/{name} is in another namespace, which `binding: Strict` in MeshSettings does not allow"
-                );
-                return fault(FaultReason::RefNotPermitted, message);
-            }
-            _ => {}
+            Err(fault(FaultReason::InvalidKind, message))
         }
     }
-    let object = ObjectKey::new(kind, to_namespace, name.as_str());
-    let missing = |object: &ObjectKey| reader.missing(object);
-    let ports = match kind {
-        Kind::Service => {
-            let Some(service) = reader.service(&object.name) else {
-                return fault(FaultReason::BackendNotFound, missing(&object));
-            };
-            if service.spec.kind == ServiceType::ExternalName {
-                let message =
-                    format!("{object} has type ExternalName, which is not supported as a backend");
-                return fault(FaultReason::InvalidKind, message);
-            }
-            &service.spec.ports
-        }
-        Kind::ServiceImport => match reader.service_import(&object.name) {
-            Some(import) => &import.spec.ports,
-            None => return fault(FaultReason::BackendNotFound, missing(&object)),
-        },
-        _ => {
-            return match reader.backend(&object.name) {
-                Some(backend) => x_backend_id(object, backend, referrer.kind),
-                None => fault(FaultReason::BackendNotFound, missing(&object)),
-            };
-        }
-    };
-    let Some(port) = *port else {
-        return fault(
-            FaultReason::BackendNotFound,
-            format!("the reference to {object} has no port"),
+}
+
+/// Checks whether a route may reference a backend in another namespace.
+fn check_cross_namespace(
+    reader: &Reader<'_>,
+    referrer: ReferringRoute<'_>,
+    kind: Kind,
+    (to_namespace, reference): (&str, &BackendObjectReference),
+) -> Result<(), Fault> {
+    let name = &reference.name;
+    if kind == Kind::XBackend {
+        let message = format!(
+            "XBackend {to_namespace}/{name} is not in the namespace of the route; routes can only reference XBackends in their own namespace"
         );
-    };
-    let transport = Transport::of(referrer.kind);
-    let of_number: Vec<&ServicePort> = ports.iter().filter(|p| p.port == port).collect();
-    match of_number.iter().find(|p| p.protocol == transport.name()) {
-        Some(found) if supports_protocol(referrer.kind, found.app_protocol.as_deref()) => {
-            if let Some(why) = missing_trust(reader, referrer.kind, &object, found) {
-                return Err(why);
-            }
-            Ok(BackendId::new(object, port, transport))
-        }
-        Some(found) => {
-            let app = found.app_protocol.as_deref().unwrap_or_default();
+        return Err(fault(FaultReason::RefNotPermitted, message));
+    }
+    match referrer.cross_namespace {
+        CrossNamespace::Allowed => Ok(()),
+        CrossNamespace::Forbidden => {
             let message = format!(
-                "port {port} of {object} has appProtocol {app}, which a {} does not support",
-                referrer.kind
+                "{kind} {to_namespace}/{name} is in another namespace, which `binding: Strict` in MeshSettings does not allow"
             );
-            fault(FaultReason::UnsupportedProtocol, message)
+            Err(fault(FaultReason::RefNotPermitted, message))
         }
-        // A port of another transport is another port, though it has the same number.
-        None => {
-            let known: Vec<String> = ports.iter().map(|p| p.port.to_string()).collect();
-            let message = if !of_number.is_empty() {
-                let kind = referrer.kind;
-                format!(
-                    "port {port} of {object} is not a {transport} port, which a {kind} requires"
-                )
-            } else if known.is_empty() {
-                format!("{object} has no ports")
-            } else {
-                let known = known.join(", ");
-                format!("{object} has no port {port}; its ports are {known}")
+        CrossNamespace::RequiresGrant => {
+            let reference = CrossNamespaceReference {
+                from: referrer.kind,
+                namespace: referrer.namespace,
+                group: &reference.group,
+                kind: &reference.kind,
+                to_namespace,
+                name,
             };
-            fault(FaultReason::BackendNotFound, message)
+            match reference.is_permitted(reader) {
+                true => Ok(()),
+                false => Err(fault(FaultReason::RefNotPermitted, reference.missing())),
+            }
         }
     }
+}
+
+/// Finds the port of a Service or ServiceImport that a kind of route can use. A port of another transport is another port, though it has the same number.
+fn find_port<'p>(
+    object: &ObjectKey,
+    ports: &'p [ServicePort],
+    port: u16,
+    kind: Kind,
+) -> Result<&'p ServicePort, Fault> {
+    let transport = Transport::of(kind);
+    let of_number: Vec<&ServicePort> = ports.iter().filter(|p| p.port == port).collect();
+    let found = of_number.iter().find(|p| p.protocol == transport.name());
+    if let Some(found) = found {
+        let app = found.app_protocol.as_deref();
+        if supports_protocol(kind, app) {
+            return Ok(found);
+        }
+        let app = app.unwrap_or_default();
+        let message = format!(
+            "port {port} of {object} has appProtocol {app}, which a {kind} does not support"
+        );
+        return Err(fault(FaultReason::UnsupportedProtocol, message));
+    }
+    let known: Vec<String> = ports.iter().map(|p| p.port.to_string()).collect();
+    let message = if !of_number.is_empty() {
+        format!("port {port} of {object} is not a {transport} port, which a {kind} requires")
+    } else if known.is_empty() {
+        format!("{object} has no ports")
+    } else {
+        let known = known.join(", ");
+        format!("{object} has no port {port}; its ports are {known}")
+    };
+    Err(fault(FaultReason::BackendNotFound, message))
 }
 
 /// Returns whether a kind of route supports an application protocol. Streams carry any.
