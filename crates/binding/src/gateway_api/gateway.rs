@@ -221,41 +221,9 @@ pub(crate) fn evaluate(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> 
         kind: Kind::Gateway,
         name: name.clone(),
     };
-    let see = |owner: &ObjectKey, listener| listener::evaluate(reader, name, owner, tls, listener);
-    let mut listeners: Vec<ListenerView> = spec
-        .listeners
-        .iter()
-        .map(|listener| see(&owner, listener))
-        .collect();
-    let mut sets: Vec<ListenerSetView> = reader
-        .listener_sets(name)
-        .into_iter()
-        .filter(|set| {
-            let parent = &set.spec.parent_ref;
-            Kind::find(&parent.group, &parent.kind) == Some(Kind::Gateway)
-        })
-        .map(|set| {
-            let owner = ObjectKey {
-                kind: Kind::ListenerSet,
-                name: set.metadata.key(),
-            };
-            let refused = check_set(reader, gateway, set);
-            let listeners = match refused {
-                Some(_) => Vec::new(),
-                None => set
-                    .spec
-                    .listeners
-                    .iter()
-                    .map(|listener| see(&owner, listener))
-                    .collect(),
-            };
-            ListenerSetView {
-                name: owner.name,
-                refused,
-                listeners,
-            }
-        })
-        .collect();
+    let see = |listener| listener::evaluate(reader, name, &owner, tls, listener);
+    let mut listeners: Vec<ListenerView> = spec.listeners.iter().map(see).collect();
+    let mut sets = evaluate_sets(reader, name, gateway);
     let mut owners = vec![&mut listeners];
     owners.extend(sets.iter_mut().map(|set| &mut set.listeners));
     listener::resolve_conflicts(&mut owners);
@@ -301,6 +269,34 @@ pub(crate) fn evaluate(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> 
             .and_then(|a| a.from)
             .is_some_and(|from| from != From::None),
     })
+}
+
+/// Evaluates the ListenerSets that reference a Gateway.
+fn evaluate_sets(reader: &Reader<'_>, name: &Name, gateway: &Gateway) -> Vec<ListenerSetView> {
+    let sets = reader.listener_sets(name).into_iter();
+    let sets = sets.filter(|set| {
+        let parent = &set.spec.parent_ref;
+        Kind::find(&parent.group, &parent.kind) == Some(Kind::Gateway)
+    });
+    let evaluate = |set: &ListenerSet| {
+        let owner = ObjectKey {
+            kind: Kind::ListenerSet,
+            name: set.metadata.key(),
+        };
+        let tls = gateway.spec.tls.as_ref();
+        let see = |listener| listener::evaluate(reader, name, &owner, tls, listener);
+        let refused = check_set(reader, gateway, set);
+        let listeners = match refused {
+            Some(_) => Vec::new(),
+            None => set.spec.listeners.iter().map(see).collect(),
+        };
+        ListenerSetView {
+            name: owner.name,
+            refused,
+            listeners,
+        }
+    };
+    sets.map(evaluate).collect()
 }
 
 fn check_set(
