@@ -75,15 +75,8 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, findings: &mut Findings<'a>) {
             true
         }
         (Shape::Map { values, min, max }, Value::Map(entries)) => {
-            let message = schema.message;
-            count(
-                node,
-                entries.len(),
-                (*min, *max),
-                ["entry", "entries"],
-                message,
-                findings,
-            );
+            let (have, nouns) = (entries.len(), ["entry", "entries"]);
+            count(node, have, (*min, *max), nouns, schema.message, findings);
             for entry in entries {
                 findings.within(PathSegment::Key(&entry.key), |findings| {
                     visit(&entry.node, values, findings)
@@ -100,15 +93,8 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, findings: &mut Findings<'a>) {
             },
             Value::List(nodes),
         ) => {
-            let message = schema.message;
-            count(
-                node,
-                nodes.len(),
-                (*min, *max),
-                ["item", "items"],
-                message,
-                findings,
-            );
+            let (have, nouns) = (nodes.len(), ["item", "items"]);
+            count(node, have, (*min, *max), nouns, schema.message, findings);
             for (index, item) in nodes.iter().enumerate() {
                 findings.within(PathSegment::Index(index), |findings| {
                     visit(item, items, findings)
@@ -118,42 +104,14 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, findings: &mut Findings<'a>) {
             true
         }
         (Shape::String { .. }, Value::String(text)) => visit_string(node, text, schema, findings),
-        (Shape::Integer { min, max, one_of }, Value::Int(number)) => {
-            if !one_of.is_empty() && !one_of.contains(number) {
-                let allowed: Vec<_> = one_of.iter().map(i64::to_string).collect();
-                let allowed = allowed.join(", ");
-                findings.error(
-                    node,
-                    format!("unsupported value {number}; supported values: {allowed}"),
-                );
-                false
-            } else if !(*min..=*max).contains(number) {
-                let custom = schema.message.map(str::to_owned);
-                let message = custom.unwrap_or_else(|| range_message(*number, *min, *max));
-                findings.error(node, message);
-                false
-            } else {
-                true
-            }
+        (Shape::Integer { .. }, Value::Int(number)) => {
+            visit_integer(node, *number, schema, findings)
         }
         (Shape::Bool, Value::Bool(_)) => true,
         (Shape::IntOrString, Value::Int(_) | Value::String(_)) => true,
         (Shape::Any, _) => true,
         (shape, _) => {
-            let hint = match (shape, &node.value) {
-                (Shape::String { .. }, Value::Bool(_) | Value::Int(_) | Value::Float(_)) => {
-                    "; enclose the value in quotes"
-                }
-                _ => "",
-            };
-            findings.error(
-                node,
-                format!(
-                    "must be {}, found {}{hint}",
-                    type_name(shape),
-                    node.type_name()
-                ),
-            );
+            findings.error(node, type_message(node, shape));
             false
         }
     };
@@ -162,6 +120,18 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, findings: &mut Findings<'a>) {
             rule(node, findings);
         }
     }
+}
+
+/// Returns the error message for a value of the wrong type.
+fn type_message(node: &Node, shape: &Shape) -> String {
+    let (expected, found) = (type_name(shape), node.type_name());
+    let hint = match (shape, &node.value) {
+        (Shape::String { .. }, Value::Bool(_) | Value::Int(_) | Value::Float(_)) => {
+            "; enclose the value in quotes"
+        }
+        _ => "",
+    };
+    format!("must be {expected}, found {found}{hint}")
 }
 
 fn visit_object<'a>(
@@ -219,6 +189,24 @@ fn visit_unknown(
             .unwrap_or_default();
         findings.warn(&part, entry.at, format!("unknown field{hint}"));
     }
+}
+
+fn visit_integer(node: &Node, number: i64, schema: &Schema, findings: &mut Findings<'_>) -> bool {
+    let Shape::Integer { min, max, one_of } = &schema.shape else {
+        return true;
+    };
+    let message = if !one_of.is_empty() && !one_of.contains(&number) {
+        let allowed: Vec<_> = one_of.iter().map(i64::to_string).collect();
+        let allowed = allowed.join(", ");
+        format!("unsupported value {number}; supported values: {allowed}")
+    } else if !(*min..=*max).contains(&number) {
+        let custom = schema.message.map(str::to_owned);
+        custom.unwrap_or_else(|| range_message(number, *min, *max))
+    } else {
+        return true;
+    };
+    findings.error(node, message);
+    false
 }
 
 fn visit_string(node: &Node, text: &str, schema: &Schema, findings: &mut Findings<'_>) -> bool {
