@@ -206,7 +206,7 @@ pub struct ProxyArgs {
 
     /// Directory for a cache of the last configuration, used to start without a control plane [default: none]
     ///
-    /// Only the owner can read the directory and its files.
+    /// The directory is created if it does not exist; only the owner can read its files. Each proxy needs a directory of its own.
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
 
@@ -250,10 +250,16 @@ impl ProxyArgs {
             .with_low_port_offset(self.low_port_offset)
     }
 
-    /// Returns the directory for the last configuration.
+    /// Opens the directory for the last configuration. An unusable one does not prevent the start.
     pub fn cache(&self) -> Option<Cache> {
         let directory = self.cache.clone()?;
-        Some(Cache::new(directory, self.cache_secrets == Switch::On))
+        match Cache::open(directory, self.cache_secrets == Switch::On) {
+            Ok(cache) => Some(cache),
+            Err(error) => {
+                tracing::warn!("--cache: {error}; the configuration is not stored");
+                None
+            }
+        }
     }
 
     /// Returns the subscription of the proxy: its Gateways and Dataplanes, or everything if none are given.

@@ -81,6 +81,9 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
     let state = AdminState::of_proxy(snapshots.clone(), &data_plane, paths, client.state());
     let state = Arc::new(state);
     admin.start(&state, &arguments.admin)?;
+    if let Some(address) = admin_address {
+        tracing::info!("waiting for a configuration; admin on http://{address}/");
+    }
     let (events, inbox) = channel();
     let (reload, stop) = (events.clone(), events.clone());
     // Sending fails once the main thread has ended.
@@ -138,9 +141,17 @@ fn cached(options: &ClientOptions) -> Replica {
     let replica = cache.map(|cache| cache.load(&options.subscription));
     match replica {
         None => Replica::default(),
-        Some(Ok(replica)) => replica,
+        Some(Ok(replica)) => {
+            if !replica.is_empty() {
+                let resources = replica.len();
+                tracing::warn!(
+                    "starting with the cached configuration ({resources} resources) until a control plane is connected"
+                );
+            }
+            replica
+        }
         Some(Err(error)) => {
-            tracing::warn!("the cached configuration can't be used: {error}");
+            tracing::warn!("the cached configuration is not used: {error}");
             Replica::default()
         }
     }

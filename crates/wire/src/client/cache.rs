@@ -3,12 +3,13 @@
 //! `DIR/snapshot` starts with a line that names the format and a line with the subscription. Chunks follow, each a length of 4 bytes (big-endian) and a
 //! `DeltaDiscoveryResponse`; a chunk of length 0 ends the list. Then come encrypted chunks with the secrets, in the same way, and the SHA-256 hash of
 //! everything before. The key of the secrets, for AES-256-GCM, is in `DIR/key`. Only their owner can read both files. A file that was truncated or modified is
-//! not used.
+//! not used. `DIR/lock` is locked while a process uses the directory.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
@@ -36,6 +37,7 @@ pub struct Cache {
     directory: PathBuf,
     /// True if private keys are stored too.
     with_secrets: bool,
+    _lock: Arc<File>,
 }
 
 /// A cached configuration that can't be used.
@@ -44,21 +46,55 @@ pub enum CacheError {
     /// A file can't be read or written.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
+    /// Another process uses the directory.
+    #[error("{0} is used by another process")]
+    InUse(PathBuf),
+    /// The file contains the configuration of another subscription.
+    #[error("{0} contains the configuration of another subscription: {1}")]
+    OtherSubscription(PathBuf, String),
     /// The file is truncated, modified, or written by another version.
     #[error("{0}: {1}")]
     Malformed(PathBuf, &'static str),
 }
 
 impl Cache {
-    /// Creates a cache in a directory, which is created when it is first written to. `with_secrets` includes private keys.
-    pub fn new(directory: PathBuf, with_secrets: bool) -> Self {
-        Cache {
+    /// Opens the cache in a directory, which is created if it does not exist. `with_secrets` includes private keys; without it, keys that were stored before are
+    /// removed.
+    pub fn open(directory: PathBuf, with_secrets: bool) -> Result<Self, CacheError> {
+        let failed = |error| CacheError::Io(directory.clone(), error);
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(&directory).map_err(failed)?;
+        let mode = fs::metadata(&directory)
+            .map_err(failed)?
+            .permissions()
+            .mode();
+        if mode & 0o022 != 0 {
+            let path = directory.display();
+            tracing::warn!(
+                "{path} can be written by other users, who could replace the configuration"
+            );
+        }
+        let mut options = OpenOptions::new();
+        let options = options.create(true).write(true).mode(0o600);
+        let lock = options.open(directory.join("lock")).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(CacheError::InUse(directory)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let key = directory.join("key");
+        if !with_secrets && fs::metadata(&key).is_ok_and(|key| key.len() == KEY_LEN as u64) {
+            fs::remove_file(&key).map_err(failed)?;
+        }
+        Ok(Cache {
             directory,
             with_secrets,
-        }
+            _lock: Arc::new(lock),
+        })
     }
 
-    /// Reads the configuration of a subscription. Returns an empty one if nothing is stored, or if it belongs to another subscription.
+    /// Reads the configuration of a subscription. Returns an empty one if nothing is stored.
     pub fn load(&self, subscription: &Subscription) -> Result<Replica, CacheError> {
         let path = self.directory.join("snapshot");
         let bytes = match fs::read(&path) {
@@ -79,8 +115,9 @@ impl Cache {
             return Err(malformed("it was written by another version of Pointsman"));
         }
         let mut replica = Replica::default();
-        if take_line(&mut rest) != Some(&*subscription.to_string()) {
-            return Ok(replica);
+        let stored = take_line(&mut rest).unwrap_or_default();
+        if stored != subscription.to_string() {
+            return Err(CacheError::OtherSubscription(path, stored.to_owned()));
         }
         while let Some(bytes) = take_chunk(&mut rest).map_err(malformed)? {
             receive(&mut replica, bytes).map_err(malformed)?;
@@ -89,12 +126,19 @@ impl Cache {
             true => self.read_key()?,
             false => None,
         };
+        let mut unreadable = 0;
         while let Some(bytes) = take_chunk(&mut rest).map_err(malformed)? {
             // Without the key, secrets are missing until a control plane sends them.
-            if let Some(key) = &key {
-                let bytes = decrypt(key, bytes).map_err(malformed)?;
-                receive(&mut replica, &bytes).map_err(malformed)?;
+            match key.as_ref().map(|key| decrypt(key, bytes)) {
+                Some(Ok(bytes)) => receive(&mut replica, &bytes).map_err(malformed)?,
+                Some(Err(_)) | None => unreadable += 1,
             }
+        }
+        if unreadable > 0 && self.with_secrets {
+            let path = path.display();
+            tracing::warn!(
+                "{path}: private keys can't be decrypted: the key is missing or was replaced"
+            );
         }
         Ok(replica)
     }
@@ -102,9 +146,6 @@ impl Cache {
     /// Replaces the configuration.
     pub fn store(&self, subscription: &Subscription, replica: &Replica) -> Result<(), CacheError> {
         let failed = |error| CacheError::Io(self.directory.clone(), error);
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(&self.directory).map_err(failed)?;
         let mut content = format!("{FORMAT}\n{subscription}\n").into_bytes();
         for chunk in replica.encode(|kind| kind != ResourceType::Secret) {
             append(&mut content, &chunk);
@@ -125,13 +166,11 @@ impl Cache {
         self.replace("snapshot", &content).map_err(failed)
     }
 
+    /// Reads the key; `None` if there is none, or if it is truncated, so that the next [`Cache::store`] creates one.
     fn read_key(&self) -> Result<Option<[u8; KEY_LEN]>, CacheError> {
         let path = self.directory.join("key");
         match fs::read(&path) {
-            Ok(bytes) => match bytes.try_into() {
-                Ok(key) => Ok(Some(key)),
-                Err(_) => Err(CacheError::Malformed(path, "its length is not 32 bytes")),
-            },
+            Ok(bytes) => Ok(bytes.try_into().ok()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(CacheError::Io(path, error)),
         }
@@ -219,9 +258,6 @@ fn decrypt(key: &[u8; KEY_LEN], sealed: &[u8]) -> Result<Vec<u8>, &'static str> 
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-    use std::sync::Arc;
-
     use pointsman_binding::bound::{CertifiedKey, PrivateKey, SecretId};
     use pointsman_resources::Name;
 
@@ -274,7 +310,7 @@ mod tests {
     #[test]
     fn a_stored_configuration_is_loaded_and_private_keys_are_encrypted() {
         let folder = tempfile::tempdir().expect("a folder");
-        let cache = Cache::new(folder.path().join("cache"), true);
+        let cache = Cache::open(folder.path().join("cache"), true).expect("a cache");
         let all = Subscription::Everything;
         assert!(cache.load(&all).expect("nothing").is_empty());
         cache.store(&all, &replica()).expect("stored");
@@ -301,7 +337,7 @@ mod tests {
     #[test]
     fn secrets_are_loaded_even_if_there_is_nothing_else() {
         let folder = tempfile::tempdir().expect("a folder");
-        let cache = Cache::new(folder.path().to_owned(), true);
+        let cache = Cache::open(folder.path().to_owned(), true).expect("a cache");
         let mut only = replica();
         let buckets: Vec<u32> = (0..1024).collect();
         let mut names: Vec<String> = only
@@ -326,7 +362,7 @@ mod tests {
     #[test]
     fn without_secrets_no_private_key_and_no_key_for_it_is_stored() {
         let folder = tempfile::tempdir().expect("a folder");
-        let cache = Cache::new(folder.path().to_owned(), false);
+        let cache = Cache::open(folder.path().to_owned(), false).expect("a cache");
         cache
             .store(&Subscription::Everything, &replica())
             .expect("stored");
@@ -340,7 +376,7 @@ mod tests {
     #[test]
     fn without_its_key_only_the_secrets_are_missing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let cache = Cache::new(folder.path().to_owned(), true);
+        let cache = Cache::open(folder.path().to_owned(), true).expect("a cache");
         cache
             .store(&Subscription::Everything, &replica())
             .expect("stored");
@@ -354,7 +390,7 @@ mod tests {
     #[test]
     fn a_configuration_that_was_cut_or_changed_is_not_used() {
         let folder = tempfile::tempdir().expect("a folder");
-        let cache = Cache::new(folder.path().to_owned(), true);
+        let cache = Cache::open(folder.path().to_owned(), true).expect("a cache");
         cache
             .store(&Subscription::Everything, &replica())
             .expect("stored");
@@ -373,12 +409,53 @@ mod tests {
     #[test]
     fn the_configuration_of_another_subscription_is_not_used() {
         let folder = tempfile::tempdir().expect("a folder");
-        let cache = Cache::new(folder.path().to_owned(), true);
+        let cache = Cache::open(folder.path().to_owned(), true).expect("a cache");
         cache
             .store(&Subscription::Everything, &replica())
             .expect("stored");
         let other =
             Subscription::parse(&["gateway/infra/edge".to_owned()]).expect("a subscription");
-        assert!(cache.load(&other).expect("nothing").is_empty());
+        let error = cache.load(&other).expect_err("another subscription");
+        assert!(
+            error.to_string().contains("another subscription: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_directory_is_used_by_one_process_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(folder.path().to_owned(), true).expect("a cache");
+        let second = Cache::open(folder.path().to_owned(), true).expect_err("in use");
+        assert!(second.to_string().ends_with("is used by another process"));
+        drop(cache);
+        assert!(Cache::open(folder.path().to_owned(), true).is_ok());
+    }
+
+    #[test]
+    fn a_key_that_does_not_fit_costs_only_the_secrets_until_the_next_store() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(folder.path().to_owned(), true).expect("a cache");
+        let all = Subscription::Everything;
+        for key in [&[7; KEY_LEN][..], b"too short"] {
+            cache.store(&all, &replica()).expect("stored");
+            assert_eq!(cache.load(&all).expect("loaded").len(), 2);
+            fs::write(folder.path().join("key"), key).expect("written");
+            assert_eq!(cache.load(&all).expect("loaded").len(), 1);
+        }
+        cache.store(&all, &replica()).expect("stored");
+        assert_eq!(cache.load(&all).expect("loaded").len(), 2);
+    }
+
+    #[test]
+    fn keys_are_removed_once_secrets_are_not_stored_any_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(folder.path().to_owned(), true).expect("a cache");
+        let all = Subscription::Everything;
+        cache.store(&all, &replica()).expect("stored");
+        drop(cache);
+        let cache = Cache::open(folder.path().to_owned(), false).expect("a cache");
+        assert!(!folder.path().join("key").exists());
+        assert_eq!(cache.load(&all).expect("loaded").len(), 1);
     }
 }

@@ -207,16 +207,16 @@ async fn a_proxy_that_has_everything_receives_nothing_from_a_restarted_control_p
 #[tokio::test]
 async fn a_change_shortly_before_the_loss_of_the_control_plane_is_stored() {
     let folder = tempfile::tempdir().expect("a folder");
-    let cache = || Cache::new(folder.path().to_owned(), true);
+    let cache = Cache::open(folder.path().to_owned(), true).expect("a cache");
     let control_plane = ControlPlane::start("a", "127.0.0.1:0");
     control_plane.apply(&delta(&[(1, Some("a"))]));
-    let mut proxy = Proxy::with_cache(&[control_plane.address], Some(cache()));
+    let mut proxy = Proxy::with_cache(&[control_plane.address], Some(cache.clone()));
     proxy.receive().await;
     let server = control_plane.server.clone();
     until("acknowledged", || server.proxies()[0].lag.is_none()).await;
     control_plane.accept.abort();
     server.shut_down();
-    let stored = || cache().load(&Subscription::Everything);
+    let stored = || cache.load(&Subscription::Everything);
     until("it is stored", || {
         stored().is_ok_and(|replica| replica.len() == 1)
     })

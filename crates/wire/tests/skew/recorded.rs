@@ -289,7 +289,7 @@ fn a_recorded_cache_is_loaded() {
         let bytes = recorded(&format!("cache/{name}"));
         std::fs::write(folder.path().join(name), bytes).expect("written");
     }
-    let cache = Cache::new(folder.path().to_owned(), true);
+    let cache = Cache::open(folder.path().to_owned(), true).expect("a cache");
     let loaded = cache.load(&Subscription::Everything).expect("a cache");
     assert_eq!(loaded.digest(), replica(2).0.digest());
 }
@@ -372,7 +372,7 @@ fn snapshot(nonce: &str, state: proto::snapshot::State) -> DeltaDiscoveryRespons
 async fn record_proxy() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut control_plane = FakeControlPlane::start().await;
-    let cache = Cache::new(folder.path().join("cache"), true);
+    let cache = Cache::open(folder.path().join("cache"), true).expect("a cache");
     let mut proxy = Proxy::start(control_plane.address, Some(cache));
     let ((mut requests, responses), (mut reports, report_end)) = control_plane.accept().await;
     responses.send(recorded("control-plane.bin")).expect("sent");
