@@ -1,6 +1,7 @@
 //! gRPC over one HTTP/2 connection, on both sides.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tonic::body::Body;
 use tower_service::Service;
 
@@ -32,9 +35,38 @@ pub const CONTROLLERS_PATH: &str = "/pointsman.v1.Controllers/Exchange";
 /// Largest message that is received. Responses are far smaller unless a single resource is large.
 pub const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 
+/// Time to wait for the error of a connection whose streams have failed.
+const FAILURE_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// A connection to a server.
 #[derive(Clone, Debug)]
-pub struct Connection(SendRequest<Body>);
+pub struct Connection {
+    requests: SendRequest<Body>,
+    failure: watch::Receiver<Option<String>>,
+}
+
+impl Connection {
+    /// Returns the error that ended the connection, such as a TLS alert, which its streams don't know. `None` if the connection is open or was closed without an error.
+    pub async fn failure(mut self) -> Option<String> {
+        let failed = timeout(FAILURE_TIMEOUT, self.failure.wait_for(Option::is_some)).await;
+        failed.ok()?.ok()?.clone()
+    }
+}
+
+/// Returns an error with all of its causes.
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        // Some errors include their cause.
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
 
 impl Service<Request<Body>> for Connection {
     type Response = Response<Incoming>;
@@ -42,11 +74,11 @@ impl Service<Request<Body>> for Connection {
     type Future = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        self.0.poll_ready(context)
+        self.requests.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
+        Box::pin(self.requests.send_request(request))
     }
 }
 
@@ -61,11 +93,16 @@ where
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .handshake(TokioIo::new(io))
         .await?;
+    let (failed, failure) = watch::channel(None);
     tokio::spawn(async move {
-        // Streams report the error.
-        let _ = connection.await;
+        if let Err(error) = connection.await {
+            failed.send_replace(Some(causes(&error)));
+        }
     });
-    Ok(Connection(sender))
+    Ok(Connection {
+        requests: sender,
+        failure,
+    })
 }
 
 /// Bytes of one stream that the server buffers before the socket takes them. It holds them for each proxy.

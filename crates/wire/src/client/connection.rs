@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -38,8 +38,9 @@ impl FromStr for ControlPlaneUrl {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            let example = "https://control-plane.example:15010";
-            format!("expected https://HOST:PORT, such as {example}")
+            let examples =
+                "https://control-plane.example:15010, or http://127.0.0.1:15010 on this machine";
+            format!("expected https://HOST:PORT, such as {examples}")
         };
         let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
         let has_tls = match scheme {
@@ -49,8 +50,16 @@ impl FromStr for ControlPlaneUrl {
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        if host.is_empty() || host.contains(['/', '@']) {
+        let in_brackets = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let host = in_brackets.unwrap_or(host);
+        // Only an IPv6 address has colons, and only in brackets.
+        let is_ipv6 = host.parse::<Ipv6Addr>().is_ok();
+        if host.is_empty()
+            || host.contains(['/', '@', '[', ']'])
+            || in_brackets.is_some() != is_ipv6
+        {
             return Err(wrong());
         }
         let is_remote = match host.parse::<IpAddr>() {
@@ -86,11 +95,17 @@ impl fmt::Display for ControlPlaneUrl {
 #[derive(Debug, Error)]
 pub enum ControlPlaneConnectError {
     /// The control plane does not respond in time.
-    #[error("no connection within {CONNECT_TIMEOUT:?}")]
+    #[error("timed out after {CONNECT_TIMEOUT:?}")]
     Timeout,
     /// The connection can't be opened.
-    #[error("no connection: {0}")]
+    #[error("can't connect: {0}")]
     Io(#[from] io::Error),
+    /// The host has no address.
+    #[error("the host has no address")]
+    NoAddress,
+    /// The TLS handshake fails.
+    #[error("TLS handshake failed: {0}")]
+    Handshake(io::Error),
     /// The URL begins with `https`, and TLS is not configured.
     #[error("no certificate is configured for TLS")]
     NoCertificate,
@@ -101,10 +116,10 @@ pub enum ControlPlaneConnectError {
     #[error("`{0}` is not a valid host name")]
     Host(String),
     /// A name resolves to an address that plaintext must not be sent to.
-    #[error("{0} is not a loopback address, and without TLS only these are allowed")]
+    #[error("{0} is not a loopback address; plaintext is allowed only on loopback")]
     NotLoopback(IpAddr),
     /// HTTP/2 can't be started.
-    #[error("no HTTP/2: {0}")]
+    #[error("HTTP/2 handshake failed: {0}")]
     Http(#[from] hyper::Error),
 }
 
@@ -115,31 +130,43 @@ pub async fn resolve(url: &ControlPlaneUrl) -> Result<Vec<SocketAddr>, ControlPl
     Ok(addresses.collect())
 }
 
-/// Connects to a control plane at one of its addresses.
+/// Connects to a control plane at the first of its addresses that works.
 pub async fn connect(
     url: &ControlPlaneUrl,
     addresses: &[SocketAddr],
     tls: Option<&ClientTls>,
 ) -> Result<Connection, ControlPlaneConnectError> {
-    let connect = async {
-        let stream = TcpStream::connect(addresses).await?;
-        stream.set_nodelay(true)?;
-        if !url.has_tls {
-            let peer = stream.peer_addr()?.ip();
-            if !peer.is_loopback() {
-                return Err(ControlPlaneConnectError::NotLoopback(peer));
-            }
-            return Ok(transport::connect(stream).await?);
+    let mut failed = ControlPlaneConnectError::NoAddress;
+    for address in addresses {
+        // An address that drops packets does not use up the time of the others.
+        let result = timeout(CONNECT_TIMEOUT, connect_to(url, *address, tls)).await;
+        match result.unwrap_or(Err(ControlPlaneConnectError::Timeout)) {
+            Ok(connection) => return Ok(connection),
+            Err(error) => failed = error,
         }
-        let tls = tls.ok_or(ControlPlaneConnectError::NoCertificate)?;
-        let name = ServerName::try_from(url.host.clone());
-        let name = name.map_err(|_| ControlPlaneConnectError::Host(url.host.clone()))?;
-        let stream = tls.connector().connect(name, stream).await?;
-        Ok(transport::connect(stream).await?)
-    };
-    timeout(CONNECT_TIMEOUT, connect)
-        .await
-        .map_err(|_| ControlPlaneConnectError::Timeout)?
+    }
+    Err(failed)
+}
+
+async fn connect_to(
+    url: &ControlPlaneUrl,
+    address: SocketAddr,
+    tls: Option<&ClientTls>,
+) -> Result<Connection, ControlPlaneConnectError> {
+    if !url.has_tls && !address.ip().is_loopback() {
+        return Err(ControlPlaneConnectError::NotLoopback(address.ip()));
+    }
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    if !url.has_tls {
+        return Ok(transport::connect(stream).await?);
+    }
+    let tls = tls.ok_or(ControlPlaneConnectError::NoCertificate)?;
+    let name = ServerName::try_from(url.host.clone());
+    let name = name.map_err(|_| ControlPlaneConnectError::Host(url.host.clone()))?;
+    let stream = tls.connector().connect(name, stream).await;
+    let stream = stream.map_err(ControlPlaneConnectError::Handshake)?;
+    Ok(transport::connect(stream).await?)
 }
 
 #[cfg(test)]
@@ -165,6 +192,10 @@ mod tests {
             "http://:15010",
             "http://127.0.0.1:15010/path",
             "tcp://127.0.0.1:15010",
+            "http://[::1:15010",
+            "http://::1]:15010",
+            "http://::1:15010",
+            "https://[control-plane.example]:15010",
         ] {
             let reason = bad.parse::<ControlPlaneUrl>().expect_err(bad);
             assert!(reason.contains("expected https"), "{bad}: {reason}");

@@ -13,6 +13,7 @@ mod replica;
 mod stream;
 mod token;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,13 @@ pub use token::TokenFile;
 
 /// Shortest and longest time between two attempts to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// Time after which a connection counts as stable, so that the next loss starts with the shortest delay again. Without it, a control plane that accepts and fails at
+/// once would be called by all of its proxies ten times per second.
+const STABLE_TIME: Duration = Duration::from_secs(5);
+
+/// Interval of warnings while no control plane can be reached.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time from a change until it is stored, so that several changes are stored together.
 const STORE_DELAY: Duration = Duration::from_secs(1);
@@ -119,9 +127,23 @@ pub struct Client {
     reports: Arc<ReportQueue>,
     state: StateReader,
     commits: mpsc::Sender<Commit>,
+    /// Time of the first commit of the current connection.
+    connected_at: Option<Instant>,
+    outage: Outage,
     /// Time at which a changed configuration will be stored.
     store_at: Option<Instant>,
     storing: Option<JoinHandle<()>>,
+}
+
+/// What was logged since the last connection.
+#[derive(Default)]
+struct Outage {
+    /// Failed attempts.
+    attempts: u64,
+    /// The last error of each control plane, by its position in the options.
+    errors: BTreeMap<usize, String>,
+    /// Time of the next warning, if nothing else has been logged by then.
+    warn_at: Option<Instant>,
 }
 
 impl Client {
@@ -139,6 +161,8 @@ impl Client {
             reports,
             state: StateReader::default(),
             commits,
+            connected_at: None,
+            outage: Outage::default(),
             store_at: None,
             storing: None,
         }
@@ -158,11 +182,11 @@ impl Client {
             state.resources = self.replica.len();
         }
         let mut backoff = BACKOFF.0;
-        let mut next = 0;
-        while !self.commits.is_closed() {
-            let url = &self.options.control_planes[next % self.options.control_planes.len()];
-            let url = url.clone();
-            let before = self.state.lock().version;
+        for number in (0..self.options.control_planes.len()).cycle() {
+            if self.commits.is_closed() {
+                return;
+            }
+            let url = self.options.control_planes[number].clone();
             let error = match self.connect_and_receive(&url).await {
                 Ok(StreamError::TokenReplaced) => continue,
                 Ok(error) => error.to_string(),
@@ -171,21 +195,26 @@ impl Client {
             if self.commits.is_closed() {
                 return;
             }
-            let was_connected = self.record_failure(&url, &error);
+            self.record_failure(number, &error);
             if self.store_at.is_some() {
                 // Without a connection, the next commit may be far away.
                 self.store();
             }
-            if was_connected && before != self.state.lock().version {
+            if self.was_stable() {
                 backoff = BACKOFF.0;
             }
-            next += 1;
             // The delay grows only after all control planes have been tried.
-            if next % self.options.control_planes.len() == 0 {
+            if number + 1 == self.options.control_planes.len() {
                 tokio::time::sleep(jittered(backoff, backoff / 2)).await;
                 backoff = (backoff * 2).min(BACKOFF.1);
             }
         }
+    }
+
+    /// Returns whether the connection that has ended had lasted for a while.
+    fn was_stable(&mut self) -> bool {
+        let connected_at = self.connected_at.take();
+        connected_at.is_some_and(|at| at.elapsed() >= STABLE_TIME)
     }
 
     /// Connects to a control plane and follows it until the connection ends.
@@ -260,19 +289,39 @@ impl Client {
         }));
     }
 
-    /// Records that a connection has failed. Returns whether it had been established.
-    fn record_failure(&self, url: &ControlPlaneUrl, error: &str) -> bool {
+    /// Records and logs that a connection, or an attempt to open one, has failed. The same error of a control plane is logged once, and after that a summary in
+    /// intervals, so that the proxy is never silent while it has no control plane.
+    fn record_failure(&mut self, number: usize, error: &str) {
         let mut state = self.state.lock();
-        let was_connected = state.connected.take().is_some();
-        state.disconnected.get_or_insert_with(Instant::now);
+        state.connected = None;
+        let disconnected = *state.disconnected.get_or_insert_with(Instant::now);
         state.failures += 1;
-        let is_new = state.error.as_deref() != Some(error);
         state.error = Some(error.to_owned());
+        let in_effect = match (state.version, state.is_cached) {
+            (None, _) => "nothing is served",
+            (Some(_), true) => "the cached configuration stays in effect",
+            (Some(_), false) => "the last configuration stays in effect",
+        };
         drop(state);
-        if was_connected || is_new {
-            tracing::warn!("control plane {url}: {error}");
+        let url = &self.options.control_planes[number];
+        let outage = &mut self.outage;
+        outage.attempts += 1;
+        let warn_at = outage
+            .warn_at
+            .unwrap_or_else(|| disconnected + WARNING_INTERVAL);
+        let is_new = outage.errors.insert(number, error.to_owned()).as_deref() != Some(error);
+        if is_new {
+            tracing::warn!("control plane {url}: {error}; retrying, {in_effect}");
+        } else if Instant::now() >= warn_at {
+            let time = disconnected.elapsed().as_secs();
+            let attempts = outage.attempts;
+            tracing::warn!(
+                "no control plane for {time}s after {attempts} attempts; {in_effect}; {url}: {error}"
+            );
+        } else {
+            return;
         }
-        was_connected
+        outage.warn_at = Some(Instant::now() + WARNING_INTERVAL);
     }
 }
 

@@ -2,18 +2,19 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use prost::Message;
 use thiserror::Error;
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::sync::mpsc::{self, error::SendTimeoutError};
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::token::Credential;
-use super::{Client, ControlPlaneUrl};
+use super::{Client, ControlPlaneUrl, Outage};
 use crate::own_servers;
 use crate::proto::{self, ProxyReport, ReportSummary, snapshot::State};
 use crate::reports::encode_report;
@@ -29,6 +30,9 @@ const ACKNOWLEDGE_BYTES: usize = 256 * 1024;
 /// Maximum number of resources listed in one request.
 const MAX_LISTED: usize = 5_000;
 
+/// Time without a message after which a connection that has not delivered a configuration yet is closed, and the next control plane is tried.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 30 });
+
 /// `INVALID_ARGUMENT` of gRPC.
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -38,6 +42,12 @@ pub enum StreamError {
     /// The control plane or the network ended it.
     #[error("{}", describe(.0))]
     Status(Status),
+    /// The connection failed.
+    #[error("the connection failed: {0}")]
+    Connection(String),
+    /// The control plane does not send a configuration, or does not receive requests.
+    #[error("no message within {SILENCE_TIMEOUT:?}")]
+    Silence,
     /// The control plane ended it without an error.
     #[error("the stream was closed")]
     Closed,
@@ -81,6 +91,7 @@ impl Client {
         // The control plane uses the address of the connection to determine which of them are on this machine.
         let own_servers =
             own_servers::encode(&self.options.own_servers, Ipv4Addr::LOCALHOST.into());
+        let failure = connection.clone();
         let origin = http::Uri::from_static("http://control-plane");
         let grpc = || {
             Grpc::with_origin(connection.clone(), origin.clone())
@@ -118,7 +129,7 @@ impl Client {
             }
         };
         let receive = self.receive(url, grpc(), token.as_ref());
-        tokio::select! {
+        let error = tokio::select! {
             result = receive => match result {
                 Ok(never) => match never {},
                 Err(error) => error,
@@ -126,6 +137,22 @@ impl Client {
             error = send_reports => error,
             () = token_replaced => StreamError::TokenReplaced,
             () = commits.closed() => StreamError::Shutdown,
+        };
+        match error {
+            // The stream only knows that the connection has ended.
+            StreamError::Status(status) => match failure.failure().await {
+                Some(reason) => StreamError::Connection(self.explain_failure(url, reason)),
+                None => StreamError::Status(status),
+            },
+            error => error,
+        }
+    }
+
+    /// Adds a probable cause to the error of a connection on which no configuration was received.
+    fn explain_failure(&self, url: &ControlPlaneUrl, reason: String) -> String {
+        match self.connected_at.is_none() && !url.has_tls() {
+            true => format!("{reason} (the control plane may require https://)"),
+            false => reason,
         }
     }
 
@@ -141,16 +168,24 @@ impl Client {
         let path = http::uri::PathAndQuery::from_static(DELTA_PATH);
         let mut request = Request::new(ReceiverStream::new(stream));
         Credential::attach(token, &mut request);
-        grpc.ready()
-            .await
-            .map_err(|error| Status::unavailable(format!("the connection is closed: {error}")))?;
-        let responses = grpc.streaming(request, path, codec).await?;
-        let mut responses = responses.into_inner();
+        let start = async {
+            grpc.ready().await.map_err(|error| {
+                Status::unavailable(format!("the connection is closed: {error}"))
+            })?;
+            grpc.streaming(request, path, codec).await
+        };
+        let responses = timeout(SILENCE_TIMEOUT, start).await;
+        let mut responses = responses.map_err(|_| StreamError::Silence)??.into_inner();
         let mut received = 0;
+        let mut last_message = Instant::now();
         loop {
             let store_at = self.store_at;
+            // With a configuration, silence means that nothing has changed; pings detect a dead control plane.
+            let silence = self.connected_at.is_none();
+            let silence = silence.then(|| last_message + SILENCE_TIMEOUT);
             let response = tokio::select! {
                 response = responses.message() => response?.ok_or(StreamError::Closed)?,
+                () = until(silence) => return Err(StreamError::Silence),
                 () = until(store_at) => {
                     self.store();
                     continue;
@@ -159,8 +194,10 @@ impl Client {
             if response.type_url == SNAPSHOT_URL {
                 received = 0;
                 self.handle_snapshot(url, response, &requests).await?;
+                last_message = Instant::now();
                 continue;
             }
+            last_message = Instant::now();
             received += response.encoded_len();
             let (nonce, type_url) = (response.nonce.clone(), response.type_url.clone());
             // Until the next commit, the replica does not correspond to a state of the control plane, and a new stream has to compare it.
@@ -252,9 +289,11 @@ impl Client {
         send(requests, request(HashMap::new())).await
     }
 
-    fn record_commit(&self, url: &ControlPlaneUrl, version: u64) {
+    fn record_commit(&mut self, url: &ControlPlaneUrl, version: u64) {
         let mut state = self.state.lock();
-        if state.connected.is_none() {
+        if self.connected_at.is_none() {
+            self.connected_at = Some(Instant::now());
+            self.outage = Outage::default();
             tracing::info!("connected to control plane {url}");
             state.connected = Some(url.to_string());
             state.disconnected = None;
@@ -296,6 +335,9 @@ async fn until(time: Option<Instant>) {
 }
 
 async fn send(requests: &RequestSender, request: DeltaDiscoveryRequest) -> Result<(), StreamError> {
-    let sent = requests.send(request).await;
-    sent.map_err(|_| StreamError::Closed)
+    let sent = requests.send_timeout(request, SILENCE_TIMEOUT).await;
+    sent.map_err(|error| match error {
+        SendTimeoutError::Timeout(_) => StreamError::Silence,
+        SendTimeoutError::Closed(_) => StreamError::Closed,
+    })
 }

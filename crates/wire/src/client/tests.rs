@@ -28,6 +28,26 @@ fn admin_server() -> OwnServers {
     own
 }
 
+fn options(
+    urls: &[std::net::SocketAddr],
+    control_plane_servers: watch::Sender<OwnServers>,
+) -> ClientOptions {
+    let urls = urls
+        .iter()
+        .map(|address| format!("http://{address}").parse());
+    ClientOptions {
+        control_planes: urls.collect::<Result<_, _>>().expect("URLs"),
+        name: "edge-1".to_owned(),
+        software: "0.0.0-test".to_owned(),
+        tls: None,
+        token: None,
+        cache: None,
+        subscription: Subscription::Everything,
+        own_servers: admin_server(),
+        control_plane_servers,
+    }
+}
+
 struct ControlPlane {
     server: Arc<Server>,
     address: std::net::SocketAddr,
@@ -75,19 +95,9 @@ impl Proxy {
     fn with_cache(urls: &[std::net::SocketAddr], cache: Option<Cache>) -> Proxy {
         let (sender, commits) = mpsc::channel(1);
         let (servers, control_plane_servers) = watch::channel(OwnServers::default());
-        let urls = urls
-            .iter()
-            .map(|address| format!("http://{address}").parse());
         let options = ClientOptions {
-            control_planes: urls.collect::<Result<_, _>>().expect("URLs"),
-            name: "edge-1".to_owned(),
-            software: "0.0.0-test".to_owned(),
-            tls: None,
-            token: None,
             cache,
-            subscription: Subscription::Everything,
-            own_servers: admin_server(),
-            control_plane_servers: servers,
+            ..options(urls, servers)
         };
         let reports: Arc<ReportQueue> = Arc::default();
         let client = Client::new(options, Replica::default(), reports.clone(), sender);
@@ -236,6 +246,42 @@ async fn a_proxy_connects_as_soon_as_there_is_a_control_plane() {
     proxy.receive().await;
     until("connected", || proxy.state.current().connected.is_some()).await;
     assert_eq!(proxy.state.current().disconnected, None);
+}
+
+// A control plane that is restarted often, without a change, is found again within the shortest delay.
+#[tokio::test(start_paused = true)]
+async fn the_delay_starts_anew_after_a_connection_that_lasted() {
+    let address = "127.0.0.1:1".parse().expect("an address");
+    let options = options(&[address], watch::channel(OwnServers::default()).0);
+    let (commits, _received) = mpsc::channel(1);
+    let mut client = Client::new(options, Replica::default(), Arc::default(), commits);
+    let lost = |client: &mut Client, lasted| {
+        client.connected_at = Some(Instant::now() - lasted);
+        client.was_stable()
+    };
+    assert!(lost(&mut client, STABLE_TIME));
+    assert!(!lost(&mut client, STABLE_TIME / 2));
+    assert!(!client.was_stable(), "there was no connection");
+}
+
+#[tokio::test]
+async fn a_control_plane_that_sends_nothing_is_given_up() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let silent = silent.expect("a port");
+    let address = silent.local_addr().expect("an address");
+    tokio::spawn(async move {
+        // Accepts HTTP/2 connections and streams, and never responds.
+        while let Ok((stream, _)) = silent.accept().await {
+            tokio::spawn(crate::transport::serve(stream, |_| std::future::pending()));
+        }
+    });
+    let healthy = ControlPlane::start("b", "127.0.0.1:0");
+    healthy.apply(&delta(&[(1, Some("a"))]));
+    let mut proxy = Proxy::start(&[address, healthy.address]);
+    proxy.receive().await;
+    until("connected", || proxy.state.current().connected.is_some()).await;
+    let wanted = format!("http://{}", healthy.address);
+    assert_eq!(proxy.state.current().connected, Some(wanted));
 }
 
 #[tokio::test]
