@@ -24,7 +24,7 @@ fn of_server(server: &Server) -> String {
     let count = |holds: &dyn Fn(&ProxyStatus) -> bool| {
         proxies.iter().filter(|proxy| holds(proxy)).count() as f64
     };
-    let rejected = proxies.iter().map(|proxy| proxy.rejected.len());
+    let rejected = proxies.iter().map(|proxy| proxy.rejected_count);
     let mut out = String::new();
     let mut gauge =
         |name: &str, help: &str, value: f64| series(&mut out, name, "gauge", help, value);
@@ -143,6 +143,7 @@ fn proxy(proxy: &ProxyStatus) -> Value {
         "resources": proxy.resources,
         "bytesSent": proxy.bytes,
         "rejected": rejected.collect::<Vec<Value>>(),
+        "rejectedCount": proxy.rejected_count,
         "problems": proxy.problems,
         "lastError": last_error(proxy),
         "reportsApplied": proxy.reports_applied,
@@ -152,7 +153,12 @@ fn proxy(proxy: &ProxyStatus) -> Value {
 /// Returns the most important problem: a resource that the proxy can't use, otherwise the first other problem.
 fn last_error(proxy: &ProxyStatus) -> Option<String> {
     let mut rejected = proxy.rejected.iter();
-    let rejected = rejected.next().map(|(name, why)| format!("{name}: {why}"));
+    let rejected = rejected
+        .next()
+        .map(|(name, why)| match proxy.rejected_count {
+            0 | 1 => format!("{name}: {why}"),
+            count => format!("{name}: {why} (and {} more resources)", count - 1),
+        });
     rejected.or_else(|| proxy.problems.first().cloned())
 }
 
@@ -240,6 +246,7 @@ mod tests {
             resources: 0,
             bytes: 0,
             rejected: Default::default(),
+            rejected_count: 0,
             problems: Vec::new(),
             reports_applied: false,
         };

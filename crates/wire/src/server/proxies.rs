@@ -11,6 +11,9 @@ use super::store::ProxyId;
 /// Maximum number of recent changes with their times.
 const CHANGES: usize = 4096;
 
+/// Name of a rejection that names no resource.
+pub const UNNAMED: &str = "*";
+
 /// A connected proxy.
 #[derive(Debug)]
 pub struct ConnectedProxy {
@@ -22,8 +25,10 @@ pub struct ConnectedProxy {
     pub subscription: Subscription,
     pub connected: Instant,
     pub bytes: u64,
-    /// Rejected resources, with reasons.
+    /// The first rejected resources, with reasons.
     pub rejected: BTreeMap<String, String>,
+    /// Number of all rejected resources.
+    pub rejected_count: usize,
 }
 
 /// All connected proxies, and the times of recent changes.

@@ -457,8 +457,10 @@ pub struct ProxyStatus {
     pub resources: usize,
     /// Bytes of configuration that were sent.
     pub bytes: u64,
-    /// Resources that it can't use, with the reasons.
+    /// The first resources that it can't use, with the reasons.
     pub rejected: BTreeMap<String, String>,
+    /// Number of all resources that it can't use.
+    pub rejected_count: usize,
     /// Other problems that it has reported.
     pub problems: Vec<String>,
     /// True if statuses reflect all its reports.
@@ -492,6 +494,7 @@ impl ProxyStatus {
             resources: progress.resources,
             bytes: proxy.bytes,
             rejected: proxy.rejected.clone(),
+            rejected_count: proxy.rejected_count,
             problems: Vec::new(),
             reports_applied: false,
         }

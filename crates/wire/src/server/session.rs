@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use super::peer::{CredentialValidity, Peer, PermissionCheck, Refusal};
-use super::proxies::ConnectedProxy;
+use super::proxies::{ConnectedProxy, UNNAMED};
 use super::selector::Subscription;
 use super::service::{Server, ServerState};
-use super::store::{Batch, ProxyId, Resume};
+use super::store::{Batch, ProxyId, Resume, Store};
 use crate::resource::ResourceType;
 use crate::xds::core::ControlPlane;
 use crate::xds::discovery::DeltaDiscoveryRequest;
@@ -42,8 +42,8 @@ const WINDOW: usize = 512 * 1024;
 /// Maximum number of resources that a proxy may list when it connects.
 const MAX_LISTED: usize = 4_000_000;
 
-/// Maximum number of rejected resources that are kept for a proxy.
-const MAX_REJECTED: usize = 100;
+/// Maximum number of rejected resources whose reasons are kept for a proxy.
+const MAX_REASONS: usize = 100;
 
 /// Time between two checks of a proxy's permission.
 const PERMISSION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -255,6 +255,7 @@ impl<'s> Session<'s> {
                 connected: now,
                 bytes: 0,
                 rejected: BTreeMap::new(),
+                rejected_count: 0,
             };
             state.proxies.insert(id, proxy);
             (id, resume)
@@ -432,23 +433,13 @@ impl<'s> Session<'s> {
             self.unacknowledged.pop_front();
         }
         let Some(commit) = commit else { return };
-        let rejected = rejections(&request);
+        let rejections = RejectionList::read(&request);
         let now = Instant::now();
         let mut state = self.server.state();
         let ServerState { store, proxies, .. } = &mut *state;
         let mut has_changes = store.acknowledge(self.id, commit, now);
-        if let Some(proxy) = proxies.get_mut(self.id)
-            && proxy.rejected != rejected
-        {
-            for (name, reason) in &rejected {
-                if proxy.rejected.get(name) != Some(reason) {
-                    tracing::warn!("proxy {} can't use {name}: {reason}", proxy.name);
-                }
-            }
-            let changed = proxy.rejected.keys().chain(rejected.keys());
-            store.record_rejections(self.id, changed.map(String::as_str), now);
-            proxy.rejected = rejected;
-            has_changes = true;
+        if let Some(proxy) = proxies.get_mut(self.id) {
+            has_changes |= rejections.record(self.id, proxy, store, now);
         }
         drop(state);
         if has_changes {
@@ -469,26 +460,72 @@ fn refuse(server: &Server, proxy: &str, address: SocketAddr, refusal: Refusal) -
     refusal.into()
 }
 
-/// Resources that an acknowledgement rejects, with the reasons.
-fn rejections(request: &DeltaDiscoveryRequest) -> BTreeMap<String, String> {
-    let Some(status) = &request.error_detail else {
-        return BTreeMap::new();
-    };
-    let mut rejected = BTreeMap::new();
-    for detail in status
-        .details
-        .iter()
-        .filter(|any| any.type_url == REJECTIONS_URL)
-    {
-        if let Ok(list) = proto::Rejections::decode(&*detail.value) {
-            let list = list.rejections.into_iter().take(MAX_REJECTED);
-            rejected.extend(list.map(|rejection| (rejection.name, rejection.message)));
+/// Resources that an acknowledgement rejects.
+#[derive(Default)]
+struct RejectionList {
+    names: Vec<String>,
+    /// Reasons of the first ones.
+    reasons: BTreeMap<String, String>,
+}
+
+impl RejectionList {
+    fn read(request: &DeltaDiscoveryRequest) -> Self {
+        let mut list = RejectionList::default();
+        let Some(status) = &request.error_detail else {
+            return list;
+        };
+        let details = status.details.iter();
+        for detail in details.filter(|any| any.type_url == REJECTIONS_URL) {
+            let Ok(part) = proto::Rejections::decode(&*detail.value) else {
+                continue;
+            };
+            for rejection in part.rejections {
+                if list.reasons.len() < MAX_REASONS {
+                    let name = rejection.name.clone();
+                    list.reasons.insert(name, rejection.message);
+                }
+                list.names.push(rejection.name);
+            }
         }
+        if list.names.is_empty() {
+            let reason = status.message.clone();
+            list.reasons.insert(UNNAMED.to_owned(), reason);
+            list.names.push(UNNAMED.to_owned());
+        }
+        list
     }
-    if rejected.is_empty() {
-        rejected.insert("*".to_owned(), status.message.clone());
+
+    /// Records what a proxy rejects. Returns whether it has changed.
+    fn record(
+        self,
+        id: ProxyId,
+        proxy: &mut ConnectedProxy,
+        store: &mut Store,
+        now: Instant,
+    ) -> bool {
+        if self.names.is_empty() && proxy.rejected_count == 0 {
+            return false;
+        }
+        let (old, new) = (&proxy.rejected, &self.reasons);
+        for (name, why) in new
+            .iter()
+            .filter(|(name, why)| old.get(*name) != Some(*why))
+        {
+            tracing::warn!("proxy {} can't use {name}: {why}", proxy.name);
+        }
+        let more = self.names.len() - new.len();
+        if more > 0 && self.names.len() != proxy.rejected_count {
+            tracing::warn!("proxy {} can't use {more} more resources", proxy.name);
+        }
+        let names = old.keys().chain(new.keys());
+        let changed = names.filter(|name| old.get(*name) != new.get(*name));
+        let changed: Vec<&str> = changed.map(String::as_str).collect();
+        store.reject(id, self.names.iter().map(String::as_str));
+        store.finish_rejections(id, changed.into_iter(), now);
+        proxy.rejected = self.reasons;
+        proxy.rejected_count = self.names.len();
+        true
     }
-    rejected
 }
 
 fn software(version: Option<crate::xds::core::node::UserAgentVersionType>) -> String {

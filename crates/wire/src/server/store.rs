@@ -19,10 +19,10 @@ use super::slots::{SlotContent, SlotId, Slots};
 use super::subscription_set::{SetId, SubscriptionLog, SubscriptionSet};
 use crate::digest::{Digest, Fingerprint};
 use crate::resource::ResourceType;
-use effects::Effects;
 pub use effects::{
     EFFECT_BUCKETS, EffectChanges, EffectHistogram, RemoteEffect, RouteIndex, RoutesToExamine,
 };
+use effects::{Effects, Rejections};
 
 /// Identifies a connected proxy.
 pub type ProxyId = u64;
@@ -83,6 +83,7 @@ struct Progress {
     horizon: u64,
     /// Removals up to this position are not sent, because the proxy had no resources when it connected.
     skip_removals: u64,
+    rejections: Rejections,
 }
 
 /// The next changes to send to a proxy.
@@ -368,6 +369,7 @@ impl Store {
             // Everything up to the position is in effect on the proxy.
             acknowledged: resumed,
             is_serving: false,
+            rejections: Rejections::default(),
         };
         if let LogId::Set(set_id) = log
             && let Some(set) = self.sets.get_mut(&set_id)
@@ -484,6 +486,7 @@ impl Store {
         let Some(progress) = self.proxies.remove(&proxy) else {
             return;
         };
+        self.forget_rejections(progress.rejections);
         let LogId::Set(set_id) = progress.log else {
             return;
         };

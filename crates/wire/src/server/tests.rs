@@ -4,17 +4,157 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pointsman_binding::{Binder, Change, Effect, RouteEffect};
+use pointsman_resources::read::ManifestReader;
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
-use super::session::SNAPSHOT_URL;
+use super::session::{REJECTIONS_URL, SNAPSHOT_URL};
 use super::*;
+use crate::proto;
 use crate::transport::{self, DELTA_PATH};
 use crate::xds::core::Node;
 use crate::xds::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use crate::xds::google::rpc;
+
+type Requests = mpsc::Sender<DeltaDiscoveryRequest>;
+type Responses = tonic::Streaming<DeltaDiscoveryResponse>;
+
+/// Opens a connection and a stream of a proxy that subscribes to everything and has nothing.
+async fn connect(server: &Arc<Server>, name: &str) -> (Requests, Responses) {
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let peer = Peer {
+        address: (Ipv4Addr::LOCALHOST, 1).into(),
+        identities: None,
+        token: None,
+    };
+    tokio::spawn(server.clone().serve(far, peer));
+    let connection = transport::connect(near).await.expect("HTTP/2");
+    let origin = http::Uri::from_static("http://control-plane");
+    let mut grpc = Grpc::with_origin(connection, origin);
+    grpc.ready().await.expect("it is open");
+    let (requests, stream) = mpsc::channel(1);
+    let first = DeltaDiscoveryRequest {
+        node: Some(Node {
+            id: name.to_owned(),
+            ..Node::default()
+        }),
+        type_url: SNAPSHOT_URL.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    requests.send(first).await.expect("it is open");
+    let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
+    let path = http::uri::PathAndQuery::from_static(DELTA_PATH);
+    let request = Request::new(ReceiverStream::new(stream));
+    let responses = grpc.streaming(request, path, codec).await;
+    (requests, responses.expect("it is accepted").into_inner())
+}
+
+/// A Gateway with this many routes.
+fn routes(count: usize) -> Vec<EncodedChange> {
+    let mut yaml = "
+kind: GatewayClass
+apiVersion: gateway.networking.k8s.io/v1
+metadata: {name: pointsman}
+spec: {controllerName: pointsman.io/controller}
+---
+kind: Gateway
+apiVersion: gateway.networking.k8s.io/v1
+metadata: {name: edge, namespace: infra}
+spec: {gatewayClassName: pointsman, listeners: [{name: http, port: 80, protocol: HTTP}]}
+"
+    .to_owned();
+    for number in 0..count {
+        let route = format!(
+            "---
+kind: HTTPRoute
+apiVersion: gateway.networking.k8s.io/v1
+metadata: {{name: r{number}, namespace: infra}}
+spec: {{parentRefs: [{{name: edge}}], hostnames: [r{number}.example]}}
+"
+        );
+        yaml.push_str(&route);
+    }
+    let mut reader = ManifestReader::new();
+    reader.read("test.yaml", yaml.as_bytes());
+    let documents = reader.finish().documents.into_iter();
+    let changes = documents.map(|document| Change::Put(document.resource));
+    encode_all(&Binder::new().apply(changes))
+}
+
+/// Receives and acknowledges everything up to a commit. Returns the names of the received resources, and the nonce of the commit, which is not acknowledged.
+async fn until_commit(requests: &Requests, responses: &mut Responses) -> (Vec<String>, String) {
+    let mut names = Vec::new();
+    loop {
+        let response = responses.message().await.expect("a response");
+        let response = response.expect("a response");
+        if response.type_url == SNAPSHOT_URL {
+            return (names, response.nonce);
+        }
+        names.extend(response.resources.into_iter().map(|resource| resource.name));
+        let acknowledgement = DeltaDiscoveryRequest {
+            type_url: SNAPSHOT_URL.to_owned(),
+            response_nonce: response.nonce,
+            ..DeltaDiscoveryRequest::default()
+        };
+        requests.send(acknowledgement).await.expect("it is open");
+    }
+}
+
+/// An acknowledgement that rejects resources.
+fn rejecting<'n>(names: impl Iterator<Item = &'n String>, nonce: &str) -> DeltaDiscoveryRequest {
+    let rejections = names.map(|name| proto::Rejection {
+        name: name.clone(),
+        version: String::new(),
+        message: "unknown match".to_owned(),
+    });
+    let rejections = rejections.collect();
+    DeltaDiscoveryRequest {
+        type_url: SNAPSHOT_URL.to_owned(),
+        response_nonce: nonce.to_owned(),
+        error_detail: Some(rpc::Status {
+            details: vec![prost_types::Any {
+                type_url: REJECTIONS_URL.to_owned(),
+                value: proto::Rejections { rejections }.encode_to_vec(),
+            }],
+            ..rpc::Status::default()
+        }),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_route_is_not_in_effect_on_a_proxy_that_rejects_hundreds() {
+    const ROUTES: usize = 250;
+    let authorize = authorize_by_certificate(|_| Subscription::Everything);
+    let server = Arc::new(Server::new("test".to_owned(), authorize, || {}));
+    server.apply(routes(ROUTES));
+    let (requests, mut responses) = connect(&server, "edge-1").await;
+    let (names, nonce) = until_commit(&requests, &mut responses).await;
+    let rules = names.iter().filter(|name| name.starts_with("rule/"));
+    let request = rejecting(rules, &nonce);
+    requests.send(request).await.expect("it is open");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let proxy = &server.proxies()[0];
+    assert_eq!(proxy.rejected_count, ROUTES);
+    assert!(proxy.rejected.len() < ROUTES, "memory is bounded");
+    let effects = server
+        .take_effects(RoutesToExamine::AllPending, 1_000)
+        .changes;
+    assert_eq!(effects.len(), ROUTES);
+    for (key, effect) in effects {
+        let Some(RouteEffect::Uniform(Effect::Partial(outdated))) = effect.as_deref() else {
+            panic!("{key}: {effect:?}");
+        };
+        let (proxy, resource, _) = outdated.rejections.first().expect("a rejection");
+        assert_eq!(&**proxy, "edge-1");
+        assert!(resource.contains(&*key.name.name), "{resource}");
+    }
+}
 
 // "A revoked ServiceAccount token (or a deleted ServiceAccount or Pod) ends its proxy's stream"
 #[tokio::test(start_paused = true)]
@@ -41,32 +181,7 @@ async fn the_stream_of_a_proxy_whose_token_is_revoked_ends_even_if_it_is_busy() 
         Box::pin(std::future::ready(Ok(grant)))
     });
     let server = Arc::new(Server::new("test".to_owned(), authorize, || {}));
-    let (near, far) = tokio::io::duplex(64 * 1024);
-    let peer = Peer {
-        address: (Ipv4Addr::LOCALHOST, 1).into(),
-        identities: None,
-        token: None,
-    };
-    tokio::spawn(server.clone().serve(far, peer));
-    let connection = transport::connect(near).await.expect("HTTP/2");
-    let origin = http::Uri::from_static("http://control-plane");
-    let mut grpc = Grpc::with_origin(connection, origin);
-    grpc.ready().await.expect("it is open");
-    let (requests, stream) = mpsc::channel(1);
-    let first = DeltaDiscoveryRequest {
-        node: Some(Node {
-            id: "edge-1".to_owned(),
-            ..Node::default()
-        }),
-        type_url: SNAPSHOT_URL.to_owned(),
-        ..DeltaDiscoveryRequest::default()
-    };
-    requests.send(first).await.expect("it is open");
-    let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
-    let path = http::uri::PathAndQuery::from_static(DELTA_PATH);
-    let request = Request::new(ReceiverStream::new(stream));
-    let responses = grpc.streaming(request, path, codec).await;
-    let mut responses = responses.expect("it is accepted").into_inner();
+    let (requests, mut responses) = connect(&server, "edge-1").await;
     let commit = responses.message().await.expect("a response");
     assert!(commit.is_some());
     // Requests that arrive more often than the token is verified.

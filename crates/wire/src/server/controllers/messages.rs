@@ -38,6 +38,7 @@ pub fn encode_proxy(proxy: &ProxyStatus) -> proto::ConnectedProxy {
         rejected: rejected
             .map(|(name, reason)| (name.clone(), reason.clone()))
             .collect(),
+        rejected_count: proxy.rejected_count as u64,
     }
 }
 
@@ -59,6 +60,7 @@ pub fn decode_proxy(
         lag: proxy.lag.map(Duration::from_millis),
         resources: usize::try_from(proxy.resources).unwrap_or(usize::MAX),
         bytes: proxy.bytes,
+        rejected_count: usize::try_from(proxy.rejected_count).unwrap_or(usize::MAX),
         rejected: proxy.rejected.into_iter().collect(),
         problems: Vec::new(),
         reports_applied: false,

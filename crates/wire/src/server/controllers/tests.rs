@@ -158,6 +158,7 @@ impl Controller {
                 connected: now,
                 bytes: 0,
                 rejected: BTreeMap::new(),
+                rejected_count: 0,
             };
             state.proxies.insert(id, connected);
             id

@@ -5,9 +5,10 @@
 //! changed are examined, and proxies are looked up only to name those that lag. `examine` decides which effect is reported. A change that is acknowledged
 //! within a grace period is never reported as lagging, and short disconnections are not reported.
 //!
-//! `remote` has the effects on the proxies of other controllers.
+//! `rejections` has the resources that proxies reject, `remote` the effects on the proxies of other controllers.
 
 mod examine;
+mod rejections;
 mod remote;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,6 +19,8 @@ use pointsman_binding::RouteEffect;
 use pointsman_resources::ObjectKey;
 use tokio::time::Instant;
 
+use rejections::RejectionCounts;
+pub(super) use rejections::Rejections;
 pub use remote::RemoteEffect;
 use remote::{LocalState, RemoteEffects};
 
@@ -139,6 +142,7 @@ pub(super) struct Effects {
     /// Proxies that do not count yet, by the time at which they do.
     connecting: BTreeSet<(Instant, ProxyId)>,
     started: Option<Instant>,
+    rejected: RejectionCounts,
     histogram: EffectHistogram,
     /// Routes whose version or local effect has changed.
     changed: Vec<ObjectKey>,
@@ -356,31 +360,6 @@ impl Store {
             followers.advanced = Some(now);
         }
         has_advanced
-    }
-
-    /// Schedules routes for examination because a proxy rejects a resource, or no longer rejects one.
-    pub fn record_rejections<'n>(
-        &mut self,
-        proxy: ProxyId,
-        names: impl Iterator<Item = &'n str>,
-        now: Instant,
-    ) {
-        let Some(log) = self.proxies.get(&proxy).map(|progress| progress.log) else {
-            return;
-        };
-        for name in names {
-            let slot = self.slots.find(name);
-            let routes = slot.map(|id| self.slots[id].routes.clone());
-            match routes.filter(|routes| !routes.is_empty()) {
-                Some(routes) => {
-                    for route in routes {
-                        self.effects.schedule(route, now);
-                    }
-                }
-                // Any route may reference it.
-                None => return self.schedule_all_in(log, now),
-            }
-        }
     }
 
     /// Number of routes and policies whose newest version is not known to be in effect on all proxies that serve them.

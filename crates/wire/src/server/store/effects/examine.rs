@@ -1,6 +1,6 @@
 //! Decides which effect is reported for a route: where it is in effect, and which proxies lag or reject a part of it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::{
 };
 use crate::id::ResourceId;
 use crate::resource::ResourceType;
-use crate::server::proxies::Proxies;
-use crate::server::store::{LogId, SlotId, Store};
+use crate::server::proxies::{Proxies, UNNAMED};
+use crate::server::store::{LogId, ProxyId, SlotId, Store};
 
 /// Effect of a part of a route: an attachment, or a rule of a policy.
 #[derive(Debug, Default)]
@@ -46,10 +46,8 @@ struct Examination<'p> {
     unix: i64,
     /// Followers of a log with their acknowledgements, lowest first.
     followers_by_log: HashMap<LogId, Vec<Follower>>,
-    /// Rejections of each resource.
-    rejections: HashMap<SlotId, Vec<ProxyRejection>>,
-    /// Rejections that name no resource.
-    rejections_without_resource: Vec<ProxyRejection>,
+    /// Proxies that reject resources.
+    rejecting: Vec<RejectingProxy<'p>>,
 }
 
 /// A proxy that follows a log. The order is that of acknowledgements.
@@ -59,17 +57,30 @@ struct Follower {
     name: Arc<str>,
 }
 
-#[derive(Clone, Debug)]
-struct ProxyRejection {
+/// A proxy that rejects resources.
+#[derive(Debug)]
+struct RejectingProxy<'p> {
+    id: ProxyId,
     log: LogId,
-    proxy: Arc<str>,
-    resource: Arc<str>,
-    reason: Arc<str>,
+    name: Arc<str>,
+    /// Reasons of the first rejected resources, by name.
+    reasons: &'p BTreeMap<String, String>,
+}
+
+/// Reason of a rejection whose reason was not kept.
+const UNKNOWN_REASON: &str = "the proxy can't use it; it rejects many resources";
+
+impl RejectingProxy<'_> {
+    fn rejection(&self, resource: &Arc<str>) -> (Arc<str>, Arc<str>, Arc<str>) {
+        let reason = self.reasons.get(&**resource);
+        let reason = reason.map_or(UNKNOWN_REASON, String::as_str);
+        (self.name.clone(), resource.clone(), reason.into())
+    }
 }
 
 impl Examination<'_> {
     fn has_rejections(&self) -> bool {
-        !self.rejections.is_empty() || !self.rejections_without_resource.is_empty()
+        !self.rejecting.is_empty()
     }
 
     /// Time since which a route is pending, in seconds since the Unix epoch.
@@ -127,34 +138,23 @@ impl Store {
     }
 
     fn examination<'p>(&self, proxies: &'p Proxies, now: Instant, unix: i64) -> Examination<'p> {
-        let mut rejections: HashMap<SlotId, Vec<ProxyRejection>> = HashMap::new();
-        let mut rejections_without_resource = Vec::new();
-        for (id, proxy) in proxies.connected() {
-            let Some(progress) = self.proxies.get(id) else {
-                continue;
-            };
-            for (resource, reason) in &proxy.rejected {
-                let rejection = ProxyRejection {
-                    log: progress.log,
-                    proxy: proxy.name.as_str().into(),
-                    resource: resource.as_str().into(),
-                    reason: reason.as_str().into(),
-                };
-                match self.slots.find(resource) {
-                    Some(slot) => rejections.entry(slot).or_default().push(rejection),
-                    None if resource == "*" => rejections_without_resource.push(rejection),
-                    // It does not exist any more.
-                    None => {}
-                }
-            }
-        }
+        let connected = proxies.connected().iter();
+        let rejecting = connected.filter_map(|(id, proxy)| {
+            let progress = self.proxies.get(id)?;
+            let rejects = !progress.rejections.is_empty() || proxy.rejected.contains_key(UNNAMED);
+            rejects.then(|| RejectingProxy {
+                id: *id,
+                log: progress.log,
+                name: proxy.name.as_str().into(),
+                reasons: &proxy.rejected,
+            })
+        });
         Examination {
             proxies,
             now,
             unix,
             followers_by_log: HashMap::new(),
-            rejections,
-            rejections_without_resource,
+            rejecting: rejecting.collect(),
         }
     }
 
@@ -367,7 +367,7 @@ impl Store {
             state.has_proxy = true;
             state.advanced = state.advanced.max(followers.advanced);
             if examination.has_rejections() {
-                list_rejections(&mut state.outdated, log, &related, examination);
+                self.list_rejections(&mut state.outdated, log, &related, examination);
             }
             let (entries, _) = self.log_and_digest(log);
             let newest = entries.changed;
@@ -428,6 +428,37 @@ impl Store {
         }
     }
 
+    /// Adds the rejections of some resources by followers of a log.
+    fn list_rejections(
+        &self,
+        outdated: &mut OutdatedProxies,
+        log: LogId,
+        resources: &BTreeSet<SlotId>,
+        examination: &Examination<'_>,
+    ) {
+        let rejected = resources.iter().copied();
+        let rejected = rejected.filter(|id| self.effects.rejected.contains(*id));
+        let rejected: Vec<SlotId> = rejected.collect();
+        let rejecting = examination.rejecting.iter();
+        for proxy in rejecting.filter(|proxy| proxy.log == log) {
+            let Some(progress) = self.proxies.get(&proxy.id) else {
+                continue;
+            };
+            let own = rejected.iter();
+            let own = own.filter(|id| progress.rejections.contains(**id));
+            let own = own.map(|id| proxy.rejection(&self.slots[*id].name));
+            let unnamed = proxy.reasons.contains_key(UNNAMED);
+            let unnamed = unnamed.then(|| proxy.rejection(&UNNAMED.into()));
+            for rejection in own.chain(unnamed) {
+                if outdated.rejections.len() == MAX_NAMED {
+                    outdated.has_more_rejections = true;
+                    return;
+                }
+                outdated.rejections.insert(rejection);
+            }
+        }
+    }
+
     /// Adds the followers of a log that have not acknowledged a position.
     fn list_lagging(
         &self,
@@ -468,32 +499,4 @@ impl Store {
 fn is_part_of_route(kind: ResourceType) -> bool {
     use ResourceType::{Attachment, Route, Rule};
     matches!(kind, Route | Rule | Attachment)
-}
-
-/// Adds the rejections of some resources by followers of a log.
-fn list_rejections(
-    outdated: &mut OutdatedProxies,
-    log: LogId,
-    resources: &BTreeSet<SlotId>,
-    examination: &Examination<'_>,
-) {
-    let named = resources
-        .iter()
-        .filter_map(|id| examination.rejections.get(id));
-    let all = named
-        .flatten()
-        .chain(&examination.rejections_without_resource);
-    for rejection in all.filter(|rejection| rejection.log == log) {
-        if outdated.rejections.len() == MAX_NAMED {
-            outdated.has_more_rejections = true;
-            return;
-        }
-        let ProxyRejection {
-            proxy,
-            resource,
-            reason,
-            ..
-        } = rejection.clone();
-        outdated.rejections.insert((proxy, resource, reason));
-    }
 }

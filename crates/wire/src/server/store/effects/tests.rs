@@ -134,6 +134,7 @@ impl Plane {
             connected: Instant::now(),
             bytes: 0,
             rejected: BTreeMap::new(),
+            rejected_count: 0,
         };
         self.proxies.insert(id, proxy);
         id
@@ -154,6 +155,16 @@ impl Plane {
                 self.store.acknowledge(proxy, commit, Instant::now());
             }
         }
+    }
+
+    /// A proxy rejects these resources and no others.
+    fn reject(&mut self, proxy: ProxyId, names: &[&str]) {
+        let connected = self.proxies.get_mut(proxy).expect("a proxy");
+        let reason = |name: &&str| ((*name).to_owned(), "unknown".to_owned());
+        connected.rejected = names.iter().map(reason).collect();
+        self.store.reject(proxy, names.iter().copied());
+        self.store
+            .finish_rejections(proxy, names.iter().copied(), Instant::now());
     }
 
     fn leave(&mut self, proxy: ProxyId) {
@@ -395,29 +406,37 @@ async fn a_rejected_resource_concerns_the_routes_that_use_it() {
     plane.route("other", &["edge"]);
     plane.acknowledge(proxy);
     for resource in [rule("shop"), "backend/shop".to_owned()] {
-        let rejected = BTreeMap::from([(resource.clone(), "unknown".to_owned())]);
-        plane.proxies.get_mut(proxy).expect("a proxy").rejected = rejected;
-        let names = || [resource.as_str()].into_iter();
-        plane
-            .store
-            .record_rejections(proxy, names(), Instant::now());
+        plane.reject(proxy, &[&resource]);
         let Effect::Partial(outdated) = plane.effect("shop") else {
             panic!("it is not in effect");
         };
         let wanted = ("edge-1".into(), resource.as_str().into(), "unknown".into());
         assert_eq!(outdated.rejections, [wanted].into());
         assert_eq!(plane.effect("other"), Effect::InEffect);
-        plane
-            .proxies
-            .get_mut(proxy)
-            .expect("a proxy")
-            .rejected
-            .clear();
-        plane
-            .store
-            .record_rejections(proxy, names(), Instant::now());
+        plane.reject(proxy, &[]);
         assert_eq!(plane.effect("shop"), Effect::InEffect, "{resource}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_of_a_rejected_resource_is_not_used_for_another_one() {
+    let (mut plane, proxy) = one_of_each();
+    plane.reject(proxy, &["backend/shop"]);
+    for name in [rule("shop"), "backend/shop".to_owned()] {
+        let removal = EncodedChange {
+            kind: ResourceType::of_name(&name).expect("a type"),
+            name: name.into(),
+            routes: Vec::new(),
+            update: None,
+        };
+        plane.store.apply(vec![removal], Instant::now());
+    }
+    plane.acknowledge(proxy);
+    plane.route("other", &["edge"]);
+    assert!(plane.store.slots.find("backend/shop").is_some());
+    plane.leave(proxy);
+    plane.route("other", &["edge"]);
+    assert!(plane.store.slots.find("backend/shop").is_none());
 }
 
 #[tokio::test(start_paused = true)]
