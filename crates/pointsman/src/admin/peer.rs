@@ -235,6 +235,7 @@ mod tests {
         let status = ProxyStatus {
             controller: "one".to_owned(),
             name: "edge-1".to_owned(),
+            key: "edge-1".to_owned(),
             identities: Vec::new(),
             address: ([127, 0, 0, 1], 1).into(),
             software: "0.1.0".to_owned(),

@@ -3,8 +3,8 @@
 //! A Gateway may be served by several proxies on several machines. Its addresses are those of all of them. An address or a port is reported as unusable only if
 //! no proxy can use it; a failure of only some proxies is listed as a problem of these proxies.
 //!
-//! Reports of proxies of other controllers count as those of the own ones do. A proxy that has moved from one controller to another has reports at both for a while: those of
-//! an open stream count.
+//! Reports of proxies of other controllers count as those of the own ones do. A proxy that reconnects, to this controller or to another one, has reports of two streams for a
+//! while, and so have two proxies that can't be told apart. Those of all open streams count; without any, those of the stream that ended last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,6 +21,9 @@ const GRACE: Duration = Duration::from_secs(60);
 /// Reports of one proxy.
 #[derive(Debug, Default)]
 struct ProxyReports {
+    /// Name of the proxy, for display.
+    name: String,
+    received_by: ReceivedBy,
     gateways: BTreeMap<Name, Observation>,
     needs: BTreeSet<BackendId>,
     refused: BTreeMap<Arc<str>, Vec<IpAddr>>,
@@ -48,10 +51,11 @@ enum ReportState {
 /// The controller that a proxy is connected to; `None` for this one.
 pub type ReceivedBy = Option<Arc<str>>;
 
-/// Reports of all proxies, by the proxies' names and the controllers that received them.
+/// Reports of all proxies.
 #[derive(Debug, Default)]
 pub struct ReportAggregator {
-    proxies: BTreeMap<String, BTreeMap<ReceivedBy, ProxyReports>>,
+    /// Reports of each stream, by the keys of proxies; see [`ProxyName::key`](super::peer::ProxyName::key).
+    proxies: BTreeMap<String, Vec<ProxyReports>>,
     streams: u64,
     changed: ChangedReports,
     /// Backends that were reported as needed.
@@ -74,43 +78,52 @@ impl ChangedReports {
     }
 }
 
+/// Everything that a proxy has reported to one controller.
+#[derive(Debug, Default)]
+pub struct MergedReports {
+    /// Name of the proxy, for display.
+    pub name: String,
+    pub changes: Vec<Change>,
+    /// Servers of the proxy itself.
+    pub own_servers: OwnServers,
+    /// The stream of its reports has ended.
+    pub is_disconnected: bool,
+}
+
 impl ReportAggregator {
-    /// Starts a stream of a proxy's reports. They replace those of an earlier stream.
-    pub fn start(&mut self, proxy: &str, own_servers: OwnServers) -> u64 {
-        self.start_at(None, proxy, own_servers)
+    /// Starts a stream of a proxy's reports. They replace those of streams that have ended.
+    pub fn start(&mut self, proxy: &str, name: &str, own_servers: OwnServers) -> u64 {
+        self.remove_if(proxy, |reports| {
+            reports.received_by.is_none() && reports.disconnected.is_some()
+        });
+        self.add(proxy, name, None, own_servers)
     }
 
-    fn start_at(&mut self, received_by: ReceivedBy, proxy: &str, own_servers: OwnServers) -> u64 {
+    fn add(
+        &mut self,
+        proxy: &str,
+        name: &str,
+        received_by: ReceivedBy,
+        own_servers: OwnServers,
+    ) -> u64 {
         self.streams += 1;
-        let stream = self.streams;
         let new = ProxyReports {
-            stream,
+            name: name.to_owned(),
+            received_by,
+            stream: self.streams,
             own_servers,
             ..ProxyReports::default()
         };
-        let reports = self.proxies.entry(proxy.to_owned()).or_default();
-        if let Some(old) = reports.insert(received_by, new) {
-            self.changed.add(&old);
-        }
+        self.proxies.entry(proxy.to_owned()).or_default().push(new);
         self.mark_all_changed(proxy);
-        stream
+        self.streams
     }
 
-    /// Applies reports.
+    /// Applies reports of a stream.
     pub fn apply(&mut self, proxy: &str, stream: u64, changes: Vec<Change>) {
-        self.apply_at(&None, proxy, stream, changes);
-    }
-
-    fn apply_at(
-        &mut self,
-        received_by: &ReceivedBy,
-        proxy: &str,
-        stream: u64,
-        changes: Vec<Change>,
-    ) {
-        let reports = self.proxies.get_mut(proxy);
-        let reports = reports.and_then(|reports| reports.get_mut(received_by));
-        let Some(reports) = reports.filter(|reports| reports.stream == stream) else {
+        let reports = self.proxies.get_mut(proxy).into_iter().flatten();
+        let mut reports = reports.filter(|reports| reports.stream == stream);
+        let Some(reports) = reports.next() else {
             return;
         };
         reports.state = ReportState::Received;
@@ -144,21 +157,16 @@ impl ReportAggregator {
         }
     }
 
-    /// Ends a stream.
+    /// Ends a stream. Its reports expire unless a new one starts.
     pub fn end(&mut self, proxy: &str, stream: u64, now: Instant) {
-        let is_current = |reports: &ProxyReports| reports.stream == stream;
-        if self.local_reports(proxy).is_some_and(is_current) {
-            self.record_disconnect(&None, proxy, now);
+        let all = self.proxies.get_mut(proxy).into_iter().flatten();
+        for reports in all.filter(|reports| reports.stream == stream) {
+            reports.disconnected.get_or_insert(now);
         }
-    }
-
-    /// Records that the stream of a proxy's reports has ended. They expire unless a new one starts.
-    fn record_disconnect(&mut self, received_by: &ReceivedBy, proxy: &str, now: Instant) {
-        let Some(reports) = self.proxies.get_mut(proxy) else {
-            return;
-        };
-        if let Some(ended) = reports.get_mut(received_by) {
-            ended.disconnected.get_or_insert(now);
+        let all = self.proxies.get(proxy).into_iter().flatten();
+        let mut own = all.filter(|reports| reports.received_by.is_none());
+        if own.any(|reports| reports.disconnected.is_none()) {
+            self.remove_if(proxy, |reports| reports.stream == stream);
         }
         self.mark_all_changed(proxy);
     }
@@ -168,96 +176,120 @@ impl ReportAggregator {
         &mut self,
         controller: &Arc<str>,
         proxy: &str,
-        own_servers: OwnServers,
-        (changes, is_disconnected): (Vec<Change>, bool),
+        reports: MergedReports,
         now: Instant,
     ) {
+        self.expire(controller, proxy);
         let received_by = Some(controller.clone());
-        let stream = self.start_at(received_by.clone(), proxy, own_servers);
-        self.apply_at(&received_by, proxy, stream, changes);
-        if is_disconnected {
-            self.record_disconnect(&received_by, proxy, now);
+        let stream = self.add(proxy, &reports.name, received_by, reports.own_servers);
+        self.apply(proxy, stream, reports.changes);
+        if reports.is_disconnected {
+            self.record_disconnect(controller, proxy, now);
         }
     }
 
     /// Removes the reports of a proxy of another controller.
     pub fn expire(&mut self, controller: &Arc<str>, proxy: &str) {
-        self.remove(proxy, &Some(controller.clone()));
+        self.remove_if(proxy, |reports| {
+            reports.received_by.as_ref() == Some(controller)
+        });
     }
 
-    /// Records that the proxies of another controller have disconnected.
-    pub fn record_controller_disconnect(&mut self, controller: &Arc<str>, now: Instant) {
-        let received_by = Some(controller.clone());
-        let proxies = self.proxies.iter();
-        let proxies = proxies.filter(|(_, reports)| reports.contains_key(&received_by));
-        let proxies: Vec<String> = proxies.map(|(proxy, _)| proxy.clone()).collect();
-        for proxy in proxies {
-            self.record_disconnect(&received_by, &proxy, now);
-        }
-    }
-
-    fn remove(&mut self, proxy: &str, received_by: &ReceivedBy) {
-        let Some(reports) = self.proxies.get_mut(proxy) else {
-            return;
-        };
-        let removed = reports.remove(received_by);
-        if reports.is_empty() {
-            self.proxies.remove(proxy);
-        }
-        if let Some(removed) = removed {
-            self.changed.add(&removed);
+    /// Records that a proxy of another controller has disconnected.
+    fn record_disconnect(&mut self, controller: &Arc<str>, proxy: &str, now: Instant) {
+        let all = self.proxies.get_mut(proxy).into_iter().flatten();
+        for reports in all.filter(|reports| reports.received_by.as_ref() == Some(controller)) {
+            reports.disconnected.get_or_insert(now);
         }
         self.mark_all_changed(proxy);
     }
 
-    /// Reports of a proxy that this controller has received.
-    fn local_reports(&self, proxy: &str) -> Option<&ProxyReports> {
-        self.proxies.get(proxy)?.get(&None)
+    /// Records that the proxies of another controller have disconnected.
+    pub fn record_controller_disconnect(&mut self, controller: &Arc<str>, now: Instant) {
+        let proxies: Vec<String> = self.proxies.keys().cloned().collect();
+        for proxy in proxies {
+            self.record_disconnect(controller, &proxy, now);
+        }
     }
 
-    /// Names of the proxies that have reported, and the controllers that have received their reports.
+    /// Removes reports of a proxy.
+    fn remove_if(&mut self, proxy: &str, is_removed: impl Fn(&ProxyReports) -> bool) {
+        let Some(reports) = self.proxies.get_mut(proxy) else {
+            return;
+        };
+        for removed in reports.extract_if(.., |reports| is_removed(reports)) {
+            self.changed.add(&removed);
+        }
+        if reports.is_empty() {
+            self.proxies.remove(proxy);
+        }
+        self.mark_all_changed(proxy);
+    }
+
+    /// Keys of the proxies that have reported, and the controllers that have received their reports.
     pub fn received_reports(&self) -> impl Iterator<Item = (ReceivedBy, String)> {
         let proxies = self.proxies.iter();
         proxies.flat_map(|(proxy, reports)| {
-            let receivers = reports.keys();
-            receivers.map(|received_by| (received_by.clone(), proxy.clone()))
+            let reports = reports.iter();
+            reports.map(|reports| (reports.received_by.clone(), proxy.clone()))
         })
     }
 
-    /// Everything that a proxy has reported to a controller, and whether the stream of its reports has ended.
-    pub fn reports_of(
-        &self,
-        received_by: &ReceivedBy,
-        proxy: &str,
-    ) -> Option<(Vec<Change>, &OwnServers, bool)> {
-        let reports = self.proxies.get(proxy)?.get(received_by)?;
-        let gateways = reports.gateways.iter();
-        let gateways = gateways.map(|(gateway, observation)| {
-            Change::Observe(gateway.clone(), Some(observation.clone()))
-        });
-        let needs = reports.needs.iter();
-        let needs = needs.map(|id| Change::Need(id.clone(), true));
-        let refused = reports.refused.iter();
-        let refused =
-            refused.map(|(name, all)| Change::RefusedResolution(name.clone(), all.clone()));
-        let changes = gateways.chain(needs).chain(refused).collect();
-        Some((
-            changes,
-            &reports.own_servers,
-            reports.disconnected.is_some(),
-        ))
+    /// Everything that a proxy has reported to a controller.
+    pub fn reports_of(&self, received_by: &ReceivedBy, proxy: &str) -> Option<MergedReports> {
+        let reports = self.proxies.get(proxy)?.iter();
+        let reports = reports.filter(|reports| reports.received_by == *received_by);
+        let reports: Vec<&ProxyReports> = effective(reports);
+        let first = reports.first()?;
+        let mut merged = MergedReports {
+            name: first.name.clone(),
+            is_disconnected: first.disconnected.is_some(),
+            ..MergedReports::default()
+        };
+        let all = || reports.iter();
+        let gateways: BTreeSet<&Name> = all().flat_map(|one| one.gateways.keys()).collect();
+        for gateway in gateways {
+            let observations = all();
+            let observations = observations
+                .filter_map(|one| Some((one.name.as_str(), one.gateways.get(gateway)?)));
+            let observation = merge_observations(observations);
+            let change = Change::Observe(gateway.clone(), observation);
+            merged.changes.push(change);
+        }
+        let needs: BTreeSet<&BackendId> = all().flat_map(|one| &one.needs).collect();
+        let needs = needs.into_iter().map(|id| Change::Need(id.clone(), true));
+        merged.changes.extend(needs);
+        let mut refused: BTreeMap<&Arc<str>, BTreeSet<IpAddr>> = BTreeMap::new();
+        for (name, addresses) in all().flat_map(|one| &one.refused) {
+            refused.entry(name).or_default().extend(addresses);
+        }
+        for (name, addresses) in refused {
+            let addresses = addresses.into_iter().collect();
+            let change = Change::RefusedResolution(name.clone(), addresses);
+            merged.changes.push(change);
+        }
+        for one in all() {
+            merged.own_servers.extend(&one.own_servers);
+        }
+        Some(merged)
     }
 
-    /// The reports of each proxy that count.
-    fn effective_reports(&self) -> impl Iterator<Item = (&str, &ProxyReports)> {
-        let proxies = self.proxies.iter();
-        proxies.filter_map(|(proxy, reports)| Some((proxy.as_str(), effective(reports)?)))
+    /// The reports that count.
+    fn effective_reports(&self) -> impl Iterator<Item = &ProxyReports> {
+        let proxies = self.proxies.values();
+        proxies.flat_map(|reports| effective(reports.iter()))
+    }
+
+    /// The reports of a proxy that count.
+    fn effective_of(&self, proxy: &str) -> Vec<&ProxyReports> {
+        let reports = self.proxies.get(proxy).into_iter().flatten();
+        effective(reports)
     }
 
     /// Servers of the proxies themselves.
     pub fn own_servers(&self) -> OwnServers {
         let mut own_servers = OwnServers::default();
-        for (_, reports) in self.effective_reports() {
+        for reports in self.effective_reports() {
             own_servers.extend(&reports.own_servers);
         }
         own_servers
@@ -265,38 +297,37 @@ impl ReportAggregator {
 
     /// Returns whether there are reports of disconnected proxies that are still valid.
     pub fn has_disconnected(&self) -> bool {
-        let mut all = self.proxies.values().flat_map(BTreeMap::values);
+        let mut all = self.proxies.values().flatten();
         all.any(|reports| reports.disconnected.is_some())
     }
 
-    /// Marks a proxy's reports at all controllers as changed, because different ones may now be effective.
+    /// Marks a proxy's reports as changed, because different ones may now be effective.
     fn mark_all_changed(&mut self, proxy: &str) {
         let reports = self.proxies.get(proxy).filter(|reports| reports.len() > 1);
-        for reports in reports.into_iter().flat_map(BTreeMap::values) {
+        for reports in reports.into_iter().flatten() {
             self.changed.add(reports);
         }
     }
 
     /// Records that the taken reports are in effect.
     pub fn record_applied(&mut self) {
-        let taken = self.proxies.values_mut().flat_map(BTreeMap::values_mut);
+        let taken = self.proxies.values_mut().flatten();
         let taken = taken.filter(|reports| reports.state == ReportState::Taken);
         taken.for_each(|reports| reports.state = ReportState::Applied);
     }
 
     /// Returns whether all reports of a proxy are in effect.
     pub fn is_applied(&self, proxy: &str) -> bool {
-        let reports = self.proxies.get(proxy).and_then(effective);
-        reports.is_some_and(|reports| reports.state == ReportState::Applied)
+        let reports = self.effective_of(proxy);
+        let is_applied = |reports: &&ProxyReports| reports.state == ReportState::Applied;
+        !reports.is_empty() && reports.iter().all(is_applied)
     }
 
     /// Returns human-readable failures that one proxy has reported.
     pub fn problems(&self, proxy: &str) -> Vec<String> {
-        let Some(reports) = self.proxies.get(proxy).and_then(effective) else {
-            return Vec::new();
-        };
         let mut problems = Vec::new();
-        for (gateway, observation) in &reports.gateways {
+        let reports = self.effective_of(proxy);
+        for (gateway, observation) in reports.iter().flat_map(|one| &one.gateways) {
             let unusable = observation.unusable.iter();
             problems.extend(unusable.map(|(a, reason)| format!("{gateway}: {a}: {reason}")));
             let unassigned = observation.unassigned.iter();
@@ -307,30 +338,29 @@ impl ReportAggregator {
         problems
     }
 
-    /// Removes reports that have expired. Returns the names of those among their proxies whose reports this controller had received.
+    /// Removes reports that have expired. Returns the keys of those among their proxies whose reports this controller had received.
     pub fn remove_expired(&mut self, now: Instant) -> Vec<String> {
         let is_expired = |reports: &ProxyReports| {
-            reports
-                .disconnected
-                .is_some_and(|since| now >= since + GRACE)
+            let disconnected = reports.disconnected;
+            disconnected.is_some_and(|since| now >= since + GRACE)
         };
-        let mut expired: Vec<(String, ReceivedBy)> = Vec::new();
+        let mut own = Vec::new();
+        let mut expired = Vec::new();
         for (proxy, reports) in &self.proxies {
-            let reports = reports.iter().filter(|(_, reports)| is_expired(reports));
-            expired.extend(reports.map(|(received_by, _)| (proxy.clone(), received_by.clone())));
+            let of_proxy = || reports.iter().filter(|reports| is_expired(reports));
+            expired.extend(of_proxy().next().map(|_| proxy.clone()));
+            let mut received = of_proxy().filter(|reports| reports.received_by.is_none());
+            own.extend(received.next().map(|_| proxy.clone()));
         }
-        for (proxy, received_by) in &expired {
-            self.remove(proxy, received_by);
+        for proxy in &expired {
+            self.remove_if(proxy, is_expired);
         }
-        let local = expired
-            .into_iter()
-            .filter(|(_, received_by)| received_by.is_none());
-        local.map(|(proxy, _)| proxy).collect()
+        own
     }
 
     /// Takes the changes since the last call.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        for reports in self.proxies.values_mut().flat_map(BTreeMap::values_mut) {
+        for reports in self.proxies.values_mut().flatten() {
             if reports.state == ReportState::Received {
                 reports.state = ReportState::Taken;
             }
@@ -338,16 +368,15 @@ impl ReportAggregator {
         let mut changes = Vec::new();
         for gateway in std::mem::take(&mut self.changed.gateways) {
             let reports = self.effective_reports();
-            let reports: Vec<(&str, &Observation)> = reports
-                .filter_map(|(proxy, reports)| Some((proxy, reports.gateways.get(&gateway)?)))
-                .collect();
-            let observation = merge_observations(&reports);
+            let reports =
+                reports.filter_map(|one| Some((one.name.as_str(), one.gateways.get(&gateway)?)));
+            let observation = merge_observations(reports);
             changes.push(Change::Observe(gateway, observation));
         }
         for id in std::mem::take(&mut self.changed.needs) {
             let needed = self
                 .effective_reports()
-                .any(|(_, reports)| reports.needs.contains(&id));
+                .any(|reports| reports.needs.contains(&id));
             let changed = match needed {
                 true => self.needed.insert(id.clone()),
                 false => self.needed.remove(&id),
@@ -358,7 +387,7 @@ impl ReportAggregator {
         }
         for name in std::mem::take(&mut self.changed.refused) {
             let refused = self.effective_reports();
-            let refused = refused.filter_map(|(_, reports)| reports.refused.get(&name));
+            let refused = refused.filter_map(|reports| reports.refused.get(&name));
             let refused: BTreeSet<IpAddr> = refused.flatten().copied().collect();
             changes.push(Change::RefusedResolution(
                 name,
@@ -369,12 +398,17 @@ impl ReportAggregator {
     }
 }
 
-/// The reports of a proxy that count: those of an open stream, preferably one to this controller.
-fn effective(reports: &BTreeMap<ReceivedBy, ProxyReports>) -> Option<&ProxyReports> {
-    let open = reports
-        .values()
-        .find(|reports| reports.disconnected.is_none());
-    open.or_else(|| reports.values().next())
+/// The reports of a proxy that count.
+fn effective<'r>(reports: impl IntoIterator<Item = &'r ProxyReports>) -> Vec<&'r ProxyReports> {
+    let all: Vec<&ProxyReports> = reports.into_iter().collect();
+    let is_open = |reports: &&ProxyReports| reports.disconnected.is_none();
+    match all.iter().any(is_open) {
+        true => all.into_iter().filter(is_open).collect(),
+        false => {
+            let last = all.into_iter().max_by_key(|reports| reports.disconnected);
+            last.into_iter().collect()
+        }
+    }
 }
 
 fn describe(id: &pointsman_binding::bound::FrontendId) -> String {
@@ -388,7 +422,17 @@ fn describe(id: &pointsman_binding::bound::FrontendId) -> String {
 }
 
 /// Merges the observations of a Gateway by several proxies; `None` if there are none.
-fn merge_observations(reports: &[(&str, &Observation)]) -> Option<Observation> {
+fn merge_observations<'r>(
+    reports: impl Iterator<Item = (&'r str, &'r Observation)>,
+) -> Option<Observation> {
+    // A proxy that reconnects has reported the same twice.
+    let mut distinct: Vec<(&str, &Observation)> = Vec::new();
+    for report in reports {
+        if !distinct.contains(&report) {
+            distinct.push(report);
+        }
+    }
+    let reports = &distinct[..];
     if let [(_, only)] = reports {
         return Some((*only).clone());
     }
@@ -433,6 +477,10 @@ fn merge_observations(reports: &[(&str, &Observation)]) -> Option<Observation> {
             .entry(id.clone())
             .or_default()
             .extend(sockets);
+    }
+    for sockets in merged.cross_mesh_addresses.values_mut() {
+        sockets.sort_unstable();
+        sockets.dedup();
     }
     merged.addresses = addresses.into_iter().collect();
     Some(merged)
@@ -482,7 +530,7 @@ mod tests {
     }
 
     fn report(aggregator: &mut ReportAggregator, proxy: &str, observation: Observation) -> u64 {
-        let stream = aggregator.start(proxy, OwnServers::default());
+        let stream = aggregator.start(proxy, proxy, OwnServers::default());
         aggregator.apply(
             proxy,
             stream,
@@ -502,7 +550,7 @@ mod tests {
         let changes = aggregator.take_changes();
         let one = observed(&changes).expect("an observation");
         assert_eq!(one.unbound[&listener()], "taken", "as in one process");
-        report(&mut aggregator, "b", observation("192.0.2.2", None));
+        let b = report(&mut aggregator, "b", observation("192.0.2.2", None));
         let changes = aggregator.take_changes();
         let both = observed(&changes).expect("an observation");
         assert_eq!(both.addresses.len(), 2);
@@ -513,11 +561,8 @@ mod tests {
             "it is a problem of that proxy"
         );
         assert_eq!(aggregator.problems("b").len(), 0);
-        report(
-            &mut aggregator,
-            "b",
-            observation("192.0.2.2", Some("no privilege")),
-        );
+        let unbound = observation("192.0.2.2", Some("no privilege"));
+        aggregator.apply("b", b, vec![Change::Observe(gateway(), Some(unbound))]);
         let changes = aggregator.take_changes();
         let both = observed(&changes).expect("an observation");
         assert_eq!(both.unbound[&listener()], "a: taken; b: no privilege");
@@ -542,12 +587,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn reports_of_two_proxies_with_the_same_key_count_until_they_disconnect() {
+        let mut aggregator = ReportAggregator::default();
+        let addresses = |aggregator: &mut ReportAggregator| {
+            let changes = aggregator.take_changes();
+            let observation = observed(&changes).expect("an observation");
+            observation.addresses.len()
+        };
+        let first = report(&mut aggregator, "a", observation("192.0.2.1", None));
+        let second = report(&mut aggregator, "a", observation("192.0.2.2", None));
+        assert_eq!(addresses(&mut aggregator), 2);
+        let changed = Change::Observe(gateway(), Some(observation("192.0.2.3", None)));
+        aggregator.apply("a", first, vec![changed]);
+        assert_eq!(addresses(&mut aggregator), 2);
+        aggregator.end("a", second, Instant::now());
+        let changes = aggregator.take_changes();
+        let left = &observed(&changes).expect("an observation").addresses;
+        assert_eq!(left[0].to_string(), "192.0.2.3");
+        assert_eq!(left.len(), 1);
+        assert!(take(&mut aggregator, GRACE).is_empty(), "it still serves");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_backend_is_needed_as_long_as_one_proxy_needs_it() {
         let service = ObjectKey::new(Kind::Service, "shop", "web");
         let id = BackendId::new(service, 80, Transport::Tcp);
         let mut aggregator = ReportAggregator::default();
         let streams =
-            ["a", "b"].map(|proxy| (proxy, aggregator.start(proxy, OwnServers::default())));
+            ["a", "b"].map(|proxy| (proxy, aggregator.start(proxy, proxy, OwnServers::default())));
         let mut needs = |needed: [bool; 2]| {
             for ((proxy, stream), needed) in streams.iter().zip(needed) {
                 aggregator.apply(proxy, *stream, vec![Change::Need(id.clone(), needed)]);

@@ -60,7 +60,7 @@ pub struct Grant {
     pub subscription: Subscription,
     /// Proven names, for display.
     pub identities: Vec<String>,
-    /// Name under which its state and its reports are kept.
+    /// Name of the proxy, as far as it is proven.
     pub name: ProxyName,
     /// Validity of its credential.
     pub validity: CredentialValidity,
@@ -148,7 +148,7 @@ impl fmt::Debug for PermissionCheck {
     }
 }
 
-/// Name of a proxy, and the part of it that the credential proves. With an unproven name, a proxy could replace the reports of another one.
+/// Name of a proxy, and the part of it that the credential proves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyName {
     /// The name that the proxy gives itself.
@@ -161,11 +161,21 @@ pub enum ProxyName {
 
 impl ProxyName {
     /// Returns the name of a proxy that calls itself `claimed`.
-    pub fn resolve(&self, claimed: String) -> String {
+    pub fn resolve(&self, claimed: &str) -> String {
         match self {
-            ProxyName::Claimed => claimed,
+            ProxyName::Claimed => claimed.to_owned(),
             ProxyName::Proven(name) => name.clone(),
             ProxyName::Qualified(account) => format!("{account}:{claimed}"),
+        }
+    }
+
+    /// Returns the key under which the reports of a proxy are kept. It contains what the credential proves, so that no proxy can replace the reports of another one.
+    pub fn key(&self, claimed: &str, identities: &[String]) -> String {
+        match self {
+            ProxyName::Claimed if !identities.is_empty() => {
+                format!("{} {claimed}", identities.join(","))
+            }
+            _ => self.resolve(claimed),
         }
     }
 }
@@ -278,12 +288,15 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_proven_cannot_be_that_of_another_proxy() {
-        let resolve = |name: ProxyName| name.resolve("edge-1".to_owned());
+        let resolve = |name: ProxyName| name.resolve("edge-1");
         assert_eq!(resolve(ProxyName::Claimed), "edge-1");
         assert_eq!(resolve(ProxyName::Proven("shop/a".to_owned())), "shop/a");
         assert_eq!(
             resolve(ProxyName::Qualified("shop/account".to_owned())),
             "shop/account:edge-1"
         );
+        let key = |identity: &str| ProxyName::Claimed.key("edge-1", &[identity.to_owned()]);
+        assert_ne!(key("edge-1.example"), key("edge-2.example"));
+        assert_eq!(ProxyName::Claimed.key("edge-1", &[]), "edge-1");
     }
 }

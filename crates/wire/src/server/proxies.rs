@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::selector::Subscription;
 use super::store::ProxyId;
 
 /// Maximum number of recent changes with their times.
 const CHANGES: usize = 4096;
+
+/// Time after which two streams of the same name are those of two proxies. It is longer than it takes to detect that a connection is dead.
+pub const NAMESAKE_GRACE: Duration = Duration::from_secs(30);
 
 /// Name of a rejection that names no resource.
 pub const UNNAMED: &str = "*";
@@ -18,6 +21,8 @@ pub const UNNAMED: &str = "*";
 #[derive(Debug)]
 pub struct ConnectedProxy {
     pub name: String,
+    /// Key of its reports; see [`ProxyName::key`](super::peer::ProxyName::key).
+    pub key: String,
     pub software: String,
     pub address: SocketAddr,
     /// Proven names.
@@ -60,6 +65,16 @@ impl Proxies {
     /// Connected proxies.
     pub fn connected(&self) -> &HashMap<ProxyId, ConnectedProxy> {
         &self.connected
+    }
+
+    /// Address of another proxy of the same name. Streams that are younger than a grace period may replace one that has not ended yet.
+    pub fn namesake(&self, id: ProxyId, now: Instant) -> Option<SocketAddr> {
+        let is_settled = |proxy: &&ConnectedProxy| now >= proxy.connected + NAMESAKE_GRACE;
+        let proxy = self.connected.get(&id).filter(is_settled)?;
+        let others = self.connected.iter().filter(|(other, _)| **other != id);
+        let mut others = others.map(|(_, other)| other).filter(is_settled);
+        let other = others.find(|other| other.name == proxy.name)?;
+        Some(other.address)
     }
 
     /// Number of connections and disconnections.

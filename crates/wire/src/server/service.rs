@@ -266,7 +266,10 @@ impl Server {
     pub fn local_proxies(&self) -> Vec<ProxyStatus> {
         let now = Instant::now();
         let state = self.state();
-        let connected = state.proxies.connected().iter();
+        let mut connected: Vec<(&ProxyId, &ConnectedProxy)> =
+            state.proxies.connected().iter().collect();
+        connected.sort_unstable_by_key(|(id, _)| *id);
+        let connected = connected.into_iter();
         connected
             .map(|(id, proxy)| ProxyStatus::new(&self.name, &state, *id, proxy, now))
             .collect()
@@ -276,19 +279,19 @@ impl Server {
     pub fn proxies(&self) -> Vec<ProxyStatus> {
         let mut all = self.local_proxies();
         {
-            let local: HashSet<&str> = all.iter().map(|proxy| &*proxy.name).collect();
+            let local: HashSet<&str> = all.iter().map(|proxy| &*proxy.key).collect();
             let state = self.state();
             let others = state.controllers.proxies().map(|(_, proxy)| proxy);
             // A proxy that has moved here may still be connected there, as far as the other controller knows.
-            let others = others.filter(|proxy| !local.contains(&*proxy.status.name));
+            let others = others.filter(|proxy| !local.contains(&*proxy.status.key));
             let others: Vec<ProxyStatus> = others.map(RemoteProxy::current).collect();
             drop(state);
             all.extend(others);
         }
         let reports = self.reports();
         for proxy in &mut all {
-            proxy.problems.extend(reports.problems(&proxy.name));
-            proxy.reports_applied = reports.is_applied(&proxy.name);
+            proxy.problems.extend(reports.problems(&proxy.key));
+            proxy.reports_applied = reports.is_applied(&proxy.key);
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
@@ -379,10 +382,11 @@ impl Server {
                 "the first message has to name the proxy",
             ));
         }
-        let proxy = grant.name.resolve(first.proxy.clone());
+        let name = grant.name.resolve(&first.proxy);
+        let proxy = grant.name.key(&first.proxy, &grant.identities);
         let own_servers = own_servers::decode(&first.own_servers);
         let own_servers = own_servers::on_machine(&own_servers, address.ip());
-        let stream = self.reports().start(&proxy, own_servers);
+        let stream = self.reports().start(&proxy, &name, own_servers);
         let mut next = Some(first);
         let mut credential_ended = pin!(grant.validity.ended());
         let result = loop {
@@ -437,6 +441,8 @@ pub struct ProxyStatus {
     pub controller: String,
     /// Name of the proxy.
     pub name: String,
+    /// Distinguishes proxies of the same name: contains what the proxy has proven.
+    pub key: String,
     /// Names proven by its certificate or token; empty without either.
     pub identities: Vec<String>,
     /// Address that it connects from.
@@ -480,9 +486,12 @@ impl ProxyStatus {
         let is_current = progress.acknowledged >= Some(progress.target);
         let lagging = (!is_current).then(|| proxies.change_after(progress.acknowledged));
         let since = lagging.map(|change| change.unwrap_or(proxy.connected).max(proxy.connected));
+        let namesake = proxies.namesake(id, now);
+        let problems = namesake.map(|other| format!("the proxy at {other} has the same name"));
         ProxyStatus {
             controller: name.to_owned(),
             name: proxy.name.clone(),
+            key: proxy.key.clone(),
             identities: proxy.identities.clone(),
             address: proxy.address,
             software: proxy.software.clone(),
@@ -495,7 +504,7 @@ impl ProxyStatus {
             bytes: proxy.bytes,
             rejected: proxy.rejected.clone(),
             rejected_count: proxy.rejected_count,
-            problems: Vec::new(),
+            problems: problems.into_iter().collect(),
             reports_applied: false,
         }
     }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use super::peer::{CredentialValidity, Peer, PermissionCheck, Refusal};
-use super::proxies::{ConnectedProxy, UNNAMED};
+use super::proxies::{ConnectedProxy, NAMESAKE_GRACE, UNNAMED};
 use super::selector::Subscription;
 use super::service::{Server, ServerState};
 use super::store::{Batch, ProxyId, Resume, Store};
@@ -154,6 +154,8 @@ pub async fn run(
         timeout(START_TIMEOUT, start).await.map_err(timed_out)??;
     let mut permission_changed = pin!(permission.changed());
     let mut credential_ended = pin!(validity.ended());
+    let mut namesake_known = pin!(sleep(NAMESAKE_GRACE));
+    let mut is_namesake_known = false;
     let (mut changed, mut closing) = (server.changes(), server.closing());
     loop {
         session.send_changes().await?;
@@ -168,6 +170,11 @@ pub async fn run(
             Ok(()) = changed.changed() => None,
             status = &mut credential_ended => return Err(session.revoke(status)),
             status = &mut permission_changed => Some(status),
+            () = &mut namesake_known, if !is_namesake_known => {
+                is_namesake_known = true;
+                session.warn_of_namesake();
+                None
+            }
             _ = closing.wait_for(|is_closed| *is_closed) => {
                 return Err(Status::unavailable("the control plane is shutting down"));
             }
@@ -247,7 +254,8 @@ impl<'s> Session<'s> {
             let now = Instant::now();
             let (id, resume) = state.store.connect(&subscription, &digest, position, now);
             let proxy = ConnectedProxy {
-                name: grant.name.resolve(node.id),
+                name: grant.name.resolve(&node.id),
+                key: grant.name.key(&node.id, &grant.identities),
                 software: software(node.user_agent_version_type),
                 address,
                 identities: grant.identities,
@@ -275,6 +283,17 @@ impl<'s> Session<'s> {
             session.compare(buckets, requests).await?;
         }
         Ok((session, permission, grant.validity))
+    }
+
+    /// Logs that another proxy has the same name.
+    fn warn_of_namesake(&self) {
+        let state = self.server.state();
+        if let Some(other) = state.proxies.namesake(self.id, Instant::now())
+            && let Some(ConnectedProxy { name, address, .. }) =
+                state.proxies.connected().get(&self.id)
+        {
+            tracing::warn!("two proxies are named {name}, at {other} and at {address}");
+        }
     }
 
     /// Logs that the stream ends because the proxy's permission has changed.

@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pointsman_binding::{Binder, Change, Effect, RouteEffect};
+use pointsman_binding::{Binder, Change, Effect, Observation, RouteEffect};
+use pointsman_resources::Name;
 use pointsman_resources::read::ManifestReader;
 use prost::Message;
 use tokio::sync::mpsc;
@@ -16,7 +17,8 @@ use tonic_prost::ProstCodec;
 use super::session::{REJECTIONS_URL, SNAPSHOT_URL};
 use super::*;
 use crate::proto;
-use crate::transport::{self, DELTA_PATH};
+use crate::reports::encode_report;
+use crate::transport::{self, DELTA_PATH, REPORT_PATH};
 use crate::xds::core::Node;
 use crate::xds::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use crate::xds::google::rpc;
@@ -125,6 +127,91 @@ fn rejecting<'n>(names: impl Iterator<Item = &'n String>, nonce: &str) -> DeltaD
         }),
         ..DeltaDiscoveryRequest::default()
     }
+}
+
+/// Reports the address of a Gateway, as a proxy with a certificate does.
+async fn report(server: &Arc<Server>, identity: &str, name: &str, address: &str) -> ReportSender {
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let peer = Peer {
+        address: (Ipv4Addr::LOCALHOST, 1).into(),
+        identities: Some([identity.to_owned()].into()),
+        token: None,
+    };
+    tokio::spawn(server.clone().serve(far, peer));
+    let connection = transport::connect(near).await.expect("HTTP/2");
+    let origin = http::Uri::from_static("http://control-plane");
+    let mut grpc = Grpc::with_origin(connection, origin);
+    grpc.ready().await.expect("it is open");
+    let (sender, stream) = mpsc::channel(1);
+    let observation = Observation {
+        addresses: vec![address.parse().expect("an address")],
+        ..Observation::default()
+    };
+    let change = Change::Observe(Name::new("infra", "edge"), Some(observation));
+    let first = proto::ProxyReport {
+        proxy: name.to_owned(),
+        ..encode_report([&change])
+    };
+    sender.send(first).await.expect("it is open");
+    tokio::spawn(async move {
+        let codec = ProstCodec::<proto::ProxyReport, proto::ReportSummary>::default();
+        let path = http::uri::PathAndQuery::from_static(REPORT_PATH);
+        let request = Request::new(ReceiverStream::new(stream));
+        let _ = grpc.client_streaming(request, path, codec).await;
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    sender
+}
+
+type ReportSender = mpsc::Sender<proto::ProxyReport>;
+
+/// Addresses of the Gateway that the proxies have reported since the last call.
+fn addresses(server: &Server) -> Vec<String> {
+    let changes = server.take_reports().into_iter();
+    let all = changes.filter_map(|change| match change {
+        Change::Observe(_, observation) => Some(observation?.addresses),
+        _ => None,
+    });
+    all.flatten().map(|address| address.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn reports_of_a_proxy_do_not_replace_those_of_another_one_with_its_name() {
+    let authorize = authorize_by_certificate(|_| Subscription::Everything);
+    let server = Arc::new(Server::new("test".to_owned(), authorize, || {}));
+    let first = report(&server, "edge-1.example", "edge", "192.0.2.1").await;
+    let other = report(&server, "edge-2.example", "edge", "192.0.2.2").await;
+    assert_eq!(addresses(&server), ["192.0.2.1", "192.0.2.2"]);
+    // The same identity.
+    let copy = report(&server, "edge-1.example", "edge", "192.0.2.3").await;
+    let all = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];
+    assert_eq!(addresses(&server), all);
+    drop((other, copy));
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(addresses(&server), ["192.0.2.1"]);
+    drop(first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_proxies_of_the_same_name_are_a_problem_unless_one_replaces_the_other() {
+    let authorize = authorize_by_certificate(|_| Subscription::Everything);
+    let server = Arc::new(Server::new("test".to_owned(), authorize, || {}));
+    let first = connect(&server, "edge-1").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let second = connect(&server, "edge-1").await;
+    let problems = || {
+        let proxies = server.proxies();
+        let problems = proxies.iter().map(|proxy| proxy.problems.len());
+        problems.collect::<Vec<usize>>()
+    };
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(problems(), [0, 0]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(problems(), [1, 1]);
+    drop(first);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(problems(), [0]);
+    drop(second);
 }
 
 #[tokio::test(start_paused = true)]

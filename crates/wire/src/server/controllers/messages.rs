@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pointsman_binding::bound::FrontendId;
-use pointsman_binding::{Effect, OutdatedProxies, OwnServers, RouteEffect};
+use pointsman_binding::{Effect, OutdatedProxies, RouteEffect};
 use pointsman_resources::ObjectKey;
 
 use crate::error::{DecodeError, parse, required};
@@ -13,6 +13,7 @@ use crate::id::ResourceId;
 use crate::own_servers;
 use crate::proto::{self, EffectState};
 use crate::reports::{decode_report, encode_report};
+use crate::server::aggregate::MergedReports;
 use crate::server::service::ProxyStatus;
 use crate::server::store::RemoteEffect;
 
@@ -25,6 +26,7 @@ pub fn encode_proxy(proxy: &ProxyStatus) -> proto::ConnectedProxy {
     let rejected = proxy.rejected.iter();
     proto::ConnectedProxy {
         name: proxy.name.clone(),
+        key: proxy.key.clone(),
         identities: proxy.identities.clone(),
         address: proxy.address.to_string(),
         software: proxy.software.clone(),
@@ -50,6 +52,7 @@ pub fn decode_proxy(
     Ok(ProxyStatus {
         address: parse(&proxy.address, "ConnectedProxy.address", "a socket address")?,
         controller: controller.to_owned(),
+        key: key(proxy.key, &proxy.name),
         name: proxy.name,
         identities: proxy.identities,
         software: proxy.software,
@@ -68,39 +71,39 @@ pub fn decode_proxy(
 }
 
 /// Encodes what a proxy has reported.
-pub fn encode_reports(
-    proxy: &str,
-    (changes, own_servers, is_disconnected): (Vec<pointsman_binding::Change>, &OwnServers, bool),
-) -> proto::StoredReports {
+pub fn encode_reports(proxy: &str, reports: &MergedReports) -> proto::StoredReports {
     // Loopback addresses are those of the proxy's machine; the controllers decide what they mean.
-    let own_servers = own_servers::encode(own_servers, std::net::Ipv4Addr::LOCALHOST.into());
+    let own_servers =
+        own_servers::encode(&reports.own_servers, std::net::Ipv4Addr::LOCALHOST.into());
     proto::StoredReports {
         report: Some(proto::ProxyReport {
-            proxy: proxy.to_owned(),
+            proxy: reports.name.clone(),
             own_servers,
-            ..encode_report(&changes)
+            ..encode_report(&reports.changes)
         }),
-        lost: is_disconnected,
+        lost: reports.is_disconnected,
+        key: proxy.to_owned(),
     }
 }
 
-/// Reports of a proxy of another controller.
-pub struct DecodedReports {
-    pub proxy: String,
-    pub own_servers: OwnServers,
-    pub changes: Vec<pointsman_binding::Change>,
-    pub is_disconnected: bool,
-}
-
-/// Decodes what a proxy has reported. Parts that this version does not understand are left out.
-pub fn decode_reports(reports: proto::StoredReports) -> Option<DecodedReports> {
+/// Decodes what a proxy has reported, and the proxy's key. Parts that this version does not understand are left out.
+pub fn decode_reports(reports: proto::StoredReports) -> Option<(String, MergedReports)> {
     let report = reports.report?;
-    Some(DecodedReports {
-        proxy: report.proxy.clone(),
+    let merged = MergedReports {
+        name: report.proxy.clone(),
         own_servers: own_servers::decode(&report.own_servers),
         changes: decode_report(report),
         is_disconnected: reports.lost,
-    })
+    };
+    Some((key(reports.key, &merged.name), merged))
+}
+
+/// Returns the key of a proxy. Older controllers send none.
+fn key(key: String, name: &str) -> String {
+    match key.is_empty() {
+        true => name.to_owned(),
+        false => key,
+    }
 }
 
 /// Encodes the effect of a route.

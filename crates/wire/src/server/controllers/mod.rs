@@ -35,6 +35,7 @@ struct RemoteController {
     /// The stream by which it is known.
     stream: StreamId,
     software: String,
+    /// Its proxies by key.
     proxies: BTreeMap<String, RemoteProxy>,
     is_complete: bool,
     /// Time when the stream was lost.

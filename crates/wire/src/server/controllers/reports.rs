@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::messages::{self, DecodedReports};
+use super::messages;
 use super::{ControllerStatus, Controllers, PendingChanges, RemoteProxy, StreamId};
 use crate::proto::{ControllerReport, ControllerStart};
 use crate::server::aggregate::ReceivedBy;
@@ -80,12 +80,12 @@ impl Controllers {
                 has_changes = true;
             }
             pending.has_started = true;
-            for name in pop_up_to(&mut pending.proxies, MAX_ITEMS_PER_MESSAGE) {
-                match other.and_then(|other| other.proxies.get(&name)) {
+            for proxy in pop_up_to(&mut pending.proxies, MAX_ITEMS_PER_MESSAGE) {
+                match other.and_then(|other| other.proxies.get(&proxy)) {
                     Some(proxy) => report
                         .proxies
                         .push(messages::encode_proxy(&proxy.current())),
-                    None => report.disconnected.push(name),
+                    None => report.disconnected.push(proxy),
                 }
             }
             for key in pop_up_to(&mut pending.routes, MAX_ITEMS_PER_MESSAGE) {
@@ -213,7 +213,9 @@ impl Server {
             let reports = self.reports();
             for proxy in proxies {
                 match reports.reports_of(&controller, &proxy) {
-                    Some(known) => report.reports.push(messages::encode_reports(&proxy, known)),
+                    Some(known) => report
+                        .reports
+                        .push(messages::encode_reports(&proxy, &known)),
                     None => report.expired.push(proxy),
                 }
             }
@@ -285,10 +287,10 @@ impl Server {
         }
         for proxy in &report.proxies {
             if let Ok(status) = messages::decode_proxy(proxy.clone(), name) {
-                proxies.push(status.name.clone());
+                proxies.push(status.key.clone());
                 let received = now;
                 let proxy = RemoteProxy { status, received };
-                other.proxies.insert(proxy.status.name.clone(), proxy);
+                other.proxies.insert(proxy.status.key.clone(), proxy);
             }
         }
         other.is_complete |= report.complete;
@@ -327,16 +329,10 @@ impl Server {
                 reports.expire(name, gone);
             }
             for stored in report.reports {
-                let Some(DecodedReports {
-                    proxy,
-                    own_servers,
-                    changes,
-                    is_disconnected,
-                }) = messages::decode_reports(stored)
-                else {
+                let Some((proxy, stored)) = messages::decode_reports(stored) else {
                     continue;
                 };
-                reports.replace(name, &proxy, own_servers, (changes, is_disconnected), now);
+                reports.replace(name, &proxy, stored, now);
                 changed.push(proxy);
             }
         }

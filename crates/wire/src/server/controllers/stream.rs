@@ -116,19 +116,25 @@ pub(super) fn status_changes(
     };
     let mut current = BTreeMap::new();
     for status in server.local_proxies() {
-        let proxy = messages::encode_proxy(&status);
+        let mut proxy = messages::encode_proxy(&status);
+        // Two proxies may have the same name and identity.
+        let mut number = 1;
+        while current.contains_key(&proxy.key) {
+            number += 1;
+            proxy.key = format!("{} {number}", status.key);
+        }
         // Ages increase by themselves.
         let stable = ConnectedProxy {
             connected: 0,
             lag: proxy.lag.map(|_| 0),
             ..proxy.clone()
         };
-        if sent.get(&status.name) != Some(&stable) {
+        if sent.get(&proxy.key) != Some(&stable) {
             report.proxies.push(proxy);
         }
-        current.insert(status.name, stable);
+        current.insert(stable.key.clone(), stable);
     }
-    let gone = sent.keys().filter(|name| !current.contains_key(*name));
+    let gone = sent.keys().filter(|key| !current.contains_key(*key));
     report.disconnected = gone.cloned().collect();
     *sent = current;
     let has_changes = !report.proxies.is_empty() || !report.disconnected.is_empty();

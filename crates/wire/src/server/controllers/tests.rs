@@ -151,6 +151,7 @@ impl Controller {
                 .connect(&subscription, &HashMap::new(), None, now);
             let connected = ConnectedProxy {
                 name: name.clone(),
+                key: name.clone(),
                 software: String::new(),
                 address: (Ipv4Addr::LOCALHOST, 1).into(),
                 identities: Vec::new(),
@@ -163,7 +164,8 @@ impl Controller {
             state.proxies.insert(id, connected);
             id
         };
-        let stream = self.server.reports().start(&name, OwnServers::default());
+        let own = OwnServers::default();
+        let stream = self.server.reports().start(&name, &name, own);
         self.server.schedule_reports(&[name]);
         self.proxies.insert(proxy, (id, stream));
     }

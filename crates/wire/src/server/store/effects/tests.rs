@@ -127,6 +127,7 @@ impl Plane {
             .connect(&subscription, &digest, None, Instant::now());
         let proxy = ConnectedProxy {
             name: name.to_owned(),
+            key: name.to_owned(),
             software: String::new(),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
             identities: Vec::new(),
