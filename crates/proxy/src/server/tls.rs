@@ -40,14 +40,7 @@ const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; c
 /// The listener's action for a connection.
 enum TlsAction {
     /// Terminate TLS.
-    Terminate {
-        listener: FrontendId,
-        series: Arc<ListenerSeries>,
-        config: Arc<ServerConfig>,
-        http: bool,
-        /// This is the mutual TLS of a mesh.
-        mesh_mtls: bool,
-    },
+    Terminate(Termination),
     /// Pass TLS through.
     Passthrough { listener: Option<FrontendId> },
     /// No listener matches the name, or it can't serve.
@@ -56,6 +49,17 @@ enum TlsAction {
         alert: bool,
         reason: &'static str,
     },
+}
+
+/// Termination of TLS by a listener.
+struct Termination {
+    listener: FrontendId,
+    series: Arc<ListenerSeries>,
+    config: Arc<ServerConfig>,
+    /// The connection carries HTTP, otherwise a stream.
+    http: bool,
+    /// This is the mutual TLS of a mesh.
+    mesh_mtls: bool,
 }
 
 /// A connection whose protocol is known.
@@ -105,9 +109,7 @@ async fn accept_tls(
             return None;
         }
         Err(_) => {
-            if let Some(count) = worker.limit_log.due("head-time") {
-                tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "ClientHello timed out");
-            }
+            log_timeout(worker, &connection, "ClientHello");
             worker.metrics.count_refused_connection("HandshakeTimeout");
             return None;
         }
@@ -117,11 +119,7 @@ async fn accept_tls(
         sni,
         listener,
     };
-    let (listener, series, config, http, mesh_mtls) = match tls_action(
-        worker,
-        &connection,
-        sni.as_deref(),
-    ) {
+    let termination = match tls_action(worker, &connection, sni.as_deref()) {
         TlsAction::Passthrough { listener } => {
             let mut downstream = RelayEnd::new(split(stream));
             downstream.prefix = bytes;
@@ -139,28 +137,25 @@ async fn accept_tls(
             }
             return None;
         }
-        TlsAction::Terminate {
-            listener,
-            series,
-            config,
-            http,
-            mesh_mtls,
-        } => (listener, series, config, http, mesh_mtls),
+        TlsAction::Terminate(termination) => termination,
     };
     let stream = PrefixedStream::new(bytes, stream);
-    let handshake = TlsAcceptor::from(config).accept(stream).into_fallible();
+    let handshake = TlsAcceptor::from(termination.config)
+        .accept(stream)
+        .into_fallible();
     let result = connection.run_until(&mut timer, deadline, handshake).await;
-    let stream = finish_handshake(worker, &connection, &series, result).await?;
-    if !http {
+    let stream = finish_handshake(worker, &connection, &termination.series, result).await?;
+    if !termination.http {
         let downstream = RelayEnd::new(split_tls(stream));
-        let accepted = accepted(sni.filter(|_| !mesh_mtls), Some(listener));
+        let sni = sni.filter(|_| !termination.mesh_mtls);
+        let accepted = accepted(sni, Some(termination.listener));
         return Some(Negotiated::Stream(connection, downstream, accepted));
     }
-    connection.security = match mesh_mtls {
+    connection.security = match termination.mesh_mtls {
         true => ConnectionSecurity::MeshMtls,
-        false => ConnectionSecurity::Tls(listener),
+        false => ConnectionSecurity::Tls(termination.listener),
     };
-    connection.listener_guard = Some(ListenerConnectionGuard::new(series));
+    connection.listener_guard = Some(ListenerConnectionGuard::new(termination.series));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         return Some(Negotiated::Http2(connection, Box::new(stream)));
     }
@@ -223,13 +218,13 @@ fn tls_action(worker: &Worker, connection: &ClientConnection, sni: Option<&str>)
     if let Some(frontend) = frontends.listener().filter(|frontend| frontend.cross_mesh) {
         let listener = frontend.id.clone();
         return match snapshot.config.tls.get(&listener) {
-            Some(config) => TlsAction::Terminate {
+            Some(config) => TlsAction::Terminate(Termination {
                 listener,
                 series: snapshot.listener_series(worker, frontend),
                 config: config.clone(),
                 http: frontend.protocol == Protocol::Http,
                 mesh_mtls: true,
-            },
+            }),
             None => reject(false, "NoCertificate"),
         };
     }
@@ -253,13 +248,13 @@ fn tls_action(worker: &Worker, connection: &ClientConnection, sni: Option<&str>)
         _ => return reject(false, "NoListener"),
     };
     match snapshot.config.tls.get(&listener) {
-        Some(config) => TlsAction::Terminate {
+        Some(config) => TlsAction::Terminate(Termination {
             listener,
             series: snapshot.listener_series(worker, frontend),
             config: config.clone(),
             http,
             mesh_mtls: false,
-        },
+        }),
         None => reject(true, "NoCertificate"),
     }
 }
@@ -288,15 +283,19 @@ async fn finish_handshake(
             "HandshakeFailed"
         }
         Err(_) => {
-            if let Some(count) = worker.limit_log.due("head-time") {
-                tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "TLS handshake timed out");
-            }
+            log_timeout(worker, connection, "TLS handshake");
             "HandshakeTimeout"
         }
     };
     series.failed_handshakes.increment();
     worker.metrics.count_refused_connection(reason);
     None
+}
+
+fn log_timeout(worker: &Worker, connection: &ClientConnection, step: &str) {
+    if let Some(count) = worker.limit_log.due("head-time") {
+        tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "{step} timed out");
+    }
 }
 
 /// Sends a short response and closes the connection.
