@@ -22,7 +22,7 @@ use super::source::Source;
 use crate::downstream::ClientConnection;
 use crate::io::deadline::DeadlineTimer;
 use crate::sockets::SocketFactory;
-use crate::upstream::Upstream;
+use crate::upstream::{SelectedEndpoint, Upstream};
 use crate::worker::{MirrorTarget, RulePlan, Worker};
 
 /// Minimum number of retries of a request of which nothing was sent.
@@ -61,19 +61,7 @@ impl RetryLoop<'_> {
         let grpc = self.plan.grpc || is_grpc;
         let protocol = self.upstream.protocol(grpc);
 
-        let copies = MirrorCopies::start(
-            self.worker,
-            self.sockets(),
-            self.mirrors,
-            &upstream_request,
-            grpc,
-        );
-        let max_replay_bytes = if self.request.framing.is_empty() {
-            0
-        } else {
-            self.worker.limits().replay_bytes
-        };
-        let mut replay = ReplayBuffer::new(max_replay_bytes, copies);
+        let mut replay = self.replay_buffer(&upstream_request, grpc);
         let deadline = self
             .plan
             .request_timeout
@@ -84,13 +72,7 @@ impl RetryLoop<'_> {
         let now = self.worker.at(started);
         self.upstream.retry_budget.borrow_mut().record_request(now);
         loop {
-            let Some(mut endpoint) =
-                self.upstream
-                    .select(self.worker, self.sockets(), &tried, started)
-            else {
-                let message = "no ready endpoint";
-                return Err(LocalReply::new(503, "NoEndpoints", message));
-            };
+            let mut endpoint = self.select(&tried, started)?;
             report.set_endpoint(self.upstream, endpoint.address);
             let attempt = Attempt {
                 retry_loop: self,
@@ -131,7 +113,34 @@ impl RetryLoop<'_> {
         }
     }
 
-    /// Creates the upstream sockets of the client.
+    /// Starts the mirrored copies, and returns the buffer that passes the body to them and keeps it for retries.
+    fn replay_buffer(&self, upstream_request: &UpstreamRequest<'_>, grpc: bool) -> ReplayBuffer {
+        let copies = MirrorCopies::start(
+            self.worker,
+            self.sockets(),
+            self.mirrors,
+            upstream_request,
+            grpc,
+        );
+        let max_bytes = match self.request.framing.is_empty() {
+            true => 0,
+            false => self.worker.limits().replay_bytes,
+        };
+        ReplayBuffer::new(max_bytes, copies)
+    }
+
+    /// Selects an endpoint, preferably one that was not tried.
+    fn select(
+        &self,
+        tried: &[SocketAddr],
+        started: Instant,
+    ) -> Result<SelectedEndpoint, LocalReply> {
+        self.upstream
+            .select(self.worker, self.sockets(), tried, started)
+            .ok_or_else(|| LocalReply::new(503, "NoEndpoints", "no ready endpoint"))
+    }
+
+    /// Returns the factory of the sockets to endpoints for this client.
     fn sockets(&self) -> &Rc<SocketFactory> {
         &self.connection.socket.upstream_sockets
     }
