@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use super::super::backend::{ReceiveError, SendError, UpstreamRequest, UpstreamResponse};
 use super::super::head::Head;
 use super::super::headers::{Header, Headers};
+use super::super::request::is_grpc;
 use super::super::sink::Sink;
 use super::super::source::Source;
 use super::sink::Http2Sink;
@@ -101,7 +102,7 @@ fn request(upstream_request: &UpstreamRequest<'_>) -> Result<Request<()>, WriteE
     let grpc = upstream_request
         .headers
         .get("content-type")
-        .is_some_and(|value| value.starts_with(b"application/grpc"));
+        .is_some_and(is_grpc);
     if upstream_request.accepts_trailers || grpc {
         map.insert(TE, HeaderValue::from_static("trailers"));
     }
