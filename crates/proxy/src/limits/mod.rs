@@ -19,6 +19,9 @@ const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000;
 const HOUR: u64 = 3600 * SECOND;
 
+/// Largest flow-control window of HTTP/2 (RFC 9113 §6.9.1).
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+
 /// The description of a limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
@@ -171,7 +174,7 @@ impl Limits {
 }
 
 impl Limits {
-    /// Limits of the HTTP/1 codec for requests.
+    /// Returns the limits of the HTTP/1 codec for requests.
     pub(crate) fn for_requests(&self) -> http1::Limits {
         http1::Limits {
             target_bytes: self.uri_bytes,
@@ -182,7 +185,17 @@ impl Limits {
         }
     }
 
-    /// Limits of the HTTP/1 codec for responses.
+    /// Returns the flow-control windows of a stream and of a connection over HTTP/2: each stream's is as large as a body's buffer, and the connection's covers
+    /// all streams, so that a slow stream does not block others.
+    pub(crate) fn http2_windows(&self, streams: u32) -> (u32, u32) {
+        let window = u32::try_from(self.buffer_bytes).unwrap_or(MAX_WINDOW);
+        let window = window.clamp(16 * 1024, MAX_WINDOW);
+        let all = u64::from(window) * u64::from(streams);
+        let all = u32::try_from(all).unwrap_or(MAX_WINDOW);
+        (window, all.clamp(1 << 20, MAX_WINDOW))
+    }
+
+    /// Returns the limits of the HTTP/1 codec for responses.
     pub(crate) fn for_responses(&self) -> http1::Limits {
         http1::Limits {
             body_bytes: None,

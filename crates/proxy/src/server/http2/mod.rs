@@ -51,9 +51,6 @@ const MAX_ERRORS: usize = 1024;
 /// Streams that have existed this long do not count as abusive when the client resets them.
 const MIN_LIFETIME: Duration = Duration::from_secs(1);
 
-/// RFC 9113 §6.9.1.
-const MAX_WINDOW: u32 = (1 << 31) - 1;
-
 /// Bound for the size of a connection's future.
 const CONNECTION_BYTES: usize = 3072;
 
@@ -119,19 +116,15 @@ where
 
 /// Configures limits and flow control of a connection.
 fn builder(limits: &Limits) -> Builder {
-    let window = u32::try_from(limits.buffer_bytes).unwrap_or(MAX_WINDOW);
-    let window = window.clamp(16 * 1024, MAX_WINDOW);
-    let all = u64::from(window) * u64::from(limits.streams);
-    let all = u32::try_from(all).unwrap_or(MAX_WINDOW);
-    let all = all.clamp(1 << 20, MAX_WINDOW);
+    let (stream_window, connection_window) = limits.http2_windows(limits.streams);
     let mut builder = Builder::new();
     builder
-        .initial_window_size(window)
-        .initial_connection_window_size(all)
-        .data_frame_budget(SMALL_FRAMES * all as usize)
+        .initial_window_size(stream_window)
+        .initial_connection_window_size(connection_window)
+        .data_frame_budget(SMALL_FRAMES * connection_window as usize)
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(head_bytes(limits)).unwrap_or(u32::MAX))
-        .max_send_buffer_size(window as usize)
+        .max_send_buffer_size(stream_window as usize)
         .max_pending_accept_reset_streams(limits.http2_resets as usize)
         .max_local_error_reset_streams(Some((limits.http2_resets as usize).max(MAX_ERRORS)))
         .enable_connect_protocol();

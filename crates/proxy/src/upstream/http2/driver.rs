@@ -137,28 +137,21 @@ async fn open(
     Ok(CountedStream::tls(stream, reads.clone()))
 }
 
-/// A stream's window is the buffer size of a body; the connection's covers all of its streams, so that a slow one does not block the others.
+/// Configures limits and flow control of a connection.
 fn builder(limits: &Limits) -> Builder {
-    let window = u32::try_from(limits.buffer_bytes).unwrap_or(u32::MAX >> 1);
-    let window = window.clamp(16 * 1024, MAX_WINDOW);
-    let all = u64::from(window) * u64::from(limits.backend_streams);
-    let all = u32::try_from(all).unwrap_or(MAX_WINDOW);
-    let all = all.clamp(1 << 20, MAX_WINDOW);
+    let (stream_window, connection_window) = limits.http2_windows(limits.backend_streams);
     let mut builder = Builder::new();
     builder
         .enable_push(false)
-        .initial_window_size(window)
-        .initial_connection_window_size(all)
-        .data_frame_budget(SMALL_FRAMES * all as usize)
+        .initial_window_size(stream_window)
+        .initial_connection_window_size(connection_window)
+        .data_frame_budget(SMALL_FRAMES * connection_window as usize)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-        .max_send_buffer_size(window as usize)
+        .max_send_buffer_size(stream_window as usize)
         // None before the endpoint's SETTINGS.
         .initial_max_send_streams(0);
     builder
 }
-
-/// Largest flow-control window (RFC 9113 §6.9.1).
-const MAX_WINDOW: u32 = (1 << 31) - 1;
 
 /// Drives a connection until the endpoint's SETTINGS have arrived.
 async fn await_settings(
