@@ -22,6 +22,7 @@ use super::source::Source;
 use super::upload::{Upload, send};
 use super::websocket;
 use crate::io::deadline::{DeadlineTimer, Elapsed};
+use crate::limits::limit_name;
 use crate::upstream::connect::ConnectError;
 use crate::upstream::{SelectedEndpoint, UpstreamProtocol};
 
@@ -89,8 +90,8 @@ impl Attempt<'_> {
                 endpoint.record_failure();
                 match error {
                     ConnectError::Timeout => {
-                        if let Some(count) = worker.limit_log.due("connect-time") {
-                            tracing::info!(limit = "connect-time", endpoint = %endpoint.address, count, "connection attempt timed out");
+                        if let Some(count) = worker.limit_log.due(limit_name::connect_time) {
+                            tracing::info!(limit = limit_name::connect_time, endpoint = %endpoint.address, count, "connection attempt timed out");
                         }
                     }
                     _ => {
@@ -230,8 +231,8 @@ impl Attempt<'_> {
 
     pub(super) fn log_stall(&self, endpoint: &SelectedEndpoint) {
         let client = self.retry_loop.connection.resolved.client;
-        if let Some(count) = self.retry_loop.worker.limit_log.due("stall-time") {
-            tracing::info!(limit = "stall-time", %client, endpoint = %endpoint.address, count, "a body made no progress");
+        if let Some(count) = self.retry_loop.worker.limit_log.due(limit_name::stall_time) {
+            tracing::info!(limit = limit_name::stall_time, %client, endpoint = %endpoint.address, count, "a body made no progress");
         }
     }
 }

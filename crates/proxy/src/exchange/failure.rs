@@ -6,6 +6,7 @@ use std::io;
 use super::backend::{ReceiveError, SendError};
 use super::local_reply::LocalReply;
 use super::source::SourceError;
+use crate::limits::limit_name;
 use crate::upstream::SelectedEndpoint;
 use crate::upstream::connect::ConnectError;
 
@@ -49,7 +50,7 @@ impl Timeout {
             Timeout::Head => {
                 let message = "the backend took too long to begin its response";
                 let reply = LocalReply::new(504, "BackendHeadTimeout", message);
-                return reply.with_limit("backend-head-time");
+                return reply.with_limit(limit_name::backend_head_time);
             }
             Timeout::Host => ("HostUnreachable", "the backend's host no longer responds"),
         };

@@ -2,6 +2,8 @@
 
 use thiserror::Error as ThisError;
 
+use crate::limits::limit_name;
+
 /// A rejected message. Its connection must not be read further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ThisError)]
 pub enum Error {
@@ -134,10 +136,12 @@ impl MessageFault {
     /// Returns the name of the exceeded limit, if it is configurable.
     pub fn limit(self) -> Option<&'static str> {
         match self {
-            MessageFault::HeadTooLarge | MessageFault::TrailersTooLarge => Some("header-bytes"),
-            MessageFault::TooManyFields => Some("headers"),
-            MessageFault::TargetTooLong => Some("uri-bytes"),
-            MessageFault::BodyTooLarge => Some("body-bytes"),
+            MessageFault::HeadTooLarge | MessageFault::TrailersTooLarge => {
+                Some(limit_name::header_bytes)
+            }
+            MessageFault::TooManyFields => Some(limit_name::headers),
+            MessageFault::TargetTooLong => Some(limit_name::uri_bytes),
+            MessageFault::BodyTooLarge => Some(limit_name::body_bytes),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! Resource limits of the data plane.
 //!
-//! One table in this file defines them: the type, the defaults, the names for [`Limits::set`] and `docs/limits.md` are derived from it.
+//! One table in this file defines them: the type, the defaults, the names for [`Limits::set`], messages and `docs/limits.md` are derived from it.
 
 #[cfg(test)]
 mod tests;
@@ -53,6 +53,12 @@ macro_rules! limits {
             fn default() -> Self {
                 Limits { $($field: $default,)* }
             }
+        }
+
+        /// Names of the limits, for replies and logs. Each is a constant with the name of the field of [`Limits`].
+        #[allow(non_upper_case_globals, dead_code, reason = "named as the fields; not every limit is logged")]
+        pub(crate) mod limit_name {
+            $(pub(crate) const $field: &str = $name;)*
         }
 
         const TABLE: &[Limit] = &[$(

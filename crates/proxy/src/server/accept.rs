@@ -20,6 +20,7 @@ use crate::downstream::{
 use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
 use crate::io::task::spawn_within;
+use crate::limits::limit_name;
 use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
 /// Pause after an error of `accept`, for example if file descriptors have run out.
@@ -79,7 +80,13 @@ async fn admit(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, peer
         let snapshot = worker.pin_snapshot();
         let resolved = ResolvedConnection::accepted(&snapshot.config, socket, peer);
         let frontends = Frontends::of(&snapshot, &resolved);
-        return overload::refuse_connection(worker, &frontends, stream, peer, "connections");
+        return overload::refuse_connection(
+            worker,
+            &frontends,
+            stream,
+            peer,
+            limit_name::connections,
+        );
     };
     let _ = stream.set_nodelay(true);
     if proxy_protocol::is_expected(worker, peer) {

@@ -26,6 +26,7 @@ use crate::io::lingering_close::{LINGERING_TIME, lingering_close};
 use crate::io::signal::Waiter;
 use crate::io::stream::{PrefixedStream, ReadHalf, WriteHalf, unsplit};
 use crate::io::task::{assert_size, spawn_within};
+use crate::limits::limit_name;
 use crate::worker::Worker;
 
 /// Time after which a connection with frequent requests becomes idle if no further request arrives. Other connections become idle after each response.
@@ -350,7 +351,7 @@ impl RequestState {
                     return NextHead::Rejected(
                         match connection.client.socket.closed.is_notified() {
                             true => reply,
-                            false => reply.with_limit("head-time"),
+                            false => reply.with_limit(limit_name::head_time),
                         },
                     );
                 }

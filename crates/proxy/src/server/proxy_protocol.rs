@@ -18,6 +18,7 @@ use super::accept::start_task;
 use crate::downstream::run_until_closed;
 use crate::io::deadline::DeadlineTimer;
 use crate::io::stream::has_nothing_to_read;
+use crate::limits::limit_name;
 use crate::proxy_protocol::{MAX_READ, ProxyHeader, ProxyHeaderError, read};
 use crate::worker::{Admission, Socket, Worker};
 
@@ -47,7 +48,10 @@ pub(super) async fn serve(
         // Nothing was sent: a health check, or the listener was closed.
         Ok(Ok(None)) => return,
         Ok(Err(error)) => error.to_string(),
-        Err(_) => "the PROXY protocol header took too long (limit head-time)".to_owned(),
+        Err(_) => format!(
+            "the PROXY protocol header took too long (limit {})",
+            limit_name::head_time
+        ),
     };
     worker.metrics.count_refused_connection("ProxyProtocol");
     if let Some(count) = worker.limit_log.due("proxy-protocol") {

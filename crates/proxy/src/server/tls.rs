@@ -26,6 +26,7 @@ use crate::io::relay::RelayEnd;
 use crate::io::stream::{
     PrefixedStream, ReadHalf, WriteHalf, has_nothing_to_read, split, split_tls,
 };
+use crate::limits::limit_name;
 use crate::metrics::ListenerSeries;
 use crate::tls::client_hello::{self, HelloError};
 use crate::worker::Worker;
@@ -293,8 +294,8 @@ async fn finish_handshake(
 }
 
 fn log_timeout(worker: &Worker, connection: &ClientConnection, step: &str) {
-    if let Some(count) = worker.limit_log.due("head-time") {
-        tracing::info!(limit = "head-time", client = %connection.resolved.client, count, "{step} timed out");
+    if let Some(count) = worker.limit_log.due(limit_name::head_time) {
+        tracing::info!(limit = limit_name::head_time, client = %connection.resolved.client, count, "{step} timed out");
     }
 }
 

@@ -21,6 +21,7 @@ use crate::io::datagram_socket::DatagramSocket;
 use crate::io::deadline::DeadlineTimer;
 use crate::io::signal::Signal;
 use crate::io::task::spawn_within;
+use crate::limits::limit_name;
 use crate::upstream::SelectedEndpoint;
 use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
@@ -167,7 +168,9 @@ impl Session {
         let (worker, client) = (&port.worker, key.0);
         if port.sessions.borrow().len() >= worker.limits().udp_sessions {
             worker.metrics.count_refused_connection("TooManySessions");
-            worker.limit_log.record_refusal("udp-sessions", client);
+            worker
+                .limit_log
+                .record_refusal(limit_name::udp_sessions, client);
             return None;
         }
         let Some(admission) = worker.try_admit() else {
@@ -176,7 +179,9 @@ impl Session {
             worker
                 .metrics
                 .count_refused_connection("TooManyConnections");
-            worker.limit_log.record_refusal("connections", client);
+            worker
+                .limit_log
+                .record_refusal(limit_name::connections, client);
             return None;
         };
         let mut report = StreamReport::new(worker, client, "UDP", None);

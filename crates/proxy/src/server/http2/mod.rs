@@ -31,7 +31,7 @@ use crate::io::deadline::DeadlineTimer;
 use crate::io::flood_guard::{FloodGuard, GuardedStream, SMALL_FRAMES, Violation};
 use crate::io::signal::Waiter;
 use crate::io::task::{assert_size, spawn_within};
-use crate::limits::Limits;
+use crate::limits::{Limits, limit_name};
 use crate::worker::Worker;
 use head::HeadError;
 use task_pool::{PooledTask, TaskPool};
@@ -90,8 +90,8 @@ where
             return;
         }
         Err(_) => {
-            if let Some(count) = worker.limit_log.due("head-time") {
-                tracing::info!(limit = "head-time", client = %downstream.resolved.client, count, "HTTP/2 preface timed out");
+            if let Some(count) = worker.limit_log.due(limit_name::head_time) {
+                tracing::info!(limit = limit_name::head_time, client = %downstream.resolved.client, count, "HTTP/2 preface timed out");
             }
             return;
         }
@@ -272,8 +272,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> ServedConnection<'_, I> {
     /// Closes a connection that violates a flood limit.
     fn close_for_violation(&mut self, violation: Violation) {
         let (reason, limit) = match violation {
-            Violation::TooManyControlFrames => ("Http2ControlFrames", Some("http2-control-frames")),
-            Violation::TooManyResets => ("Http2Resets", Some("http2-resets")),
+            Violation::TooManyControlFrames => {
+                ("Http2ControlFrames", Some(limit_name::http2_control_frames))
+            }
+            Violation::TooManyResets => ("Http2Resets", Some(limit_name::http2_resets)),
             Violation::BadTrailers => ("BadTrailers", None),
         };
         let client = self.shared.downstream.resolved.client;
