@@ -12,6 +12,14 @@ fn every_limit_accepts_its_own_default() {
 }
 
 #[test]
+fn the_http1_codec_has_the_same_defaults() {
+    assert_eq!(
+        Limits::default().for_requests(),
+        crate::http1::Limits::default()
+    );
+}
+
+#[test]
 fn values_are_parsed_with_their_units() {
     let mut limits = Limits::default();
     let table = [
