@@ -199,6 +199,19 @@ pub enum Protocol {
     Udp,
 }
 
+impl Protocol {
+    /// Returns the name as listeners spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Http => "HTTP",
+            Protocol::Https => "HTTPS",
+            Protocol::Tls(_) => "TLS",
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+        }
+    }
+}
+
 /// [`TlsMode`] with an order, for use in keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TlsModeKey {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pointsman_binding::Binder;
 use pointsman_binding::bound::{
-    BackendId, BoundRoute, BoundRule, Endpoints, Filter, Frontend, FrontendId, Protocol, Scope,
+    BackendId, BoundRoute, BoundRule, Endpoints, Filter, Frontend, FrontendId, Scope,
     WeightedBackend, policy_names,
 };
 use pointsman_binding::status::{Condition, Status, StatusBody};
@@ -350,17 +350,14 @@ fn id_of(key: &ObjectKey) -> String {
 }
 
 fn frontend_details(frontend: &Frontend) -> Vec<String> {
-    let protocol = match frontend.protocol {
-        Protocol::Http => "HTTP",
-        Protocol::Https => "HTTPS",
-        Protocol::Tls(_) => "TLS",
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
-    };
     if !matches!(frontend.id, FrontendId::Listener { .. }) {
         return Vec::new();
     }
-    let mut details = vec![format!("{protocol} port {}", frontend.port)];
+    let mut details = vec![format!(
+        "{} port {}",
+        frontend.protocol.name(),
+        frontend.port
+    )];
     let hostname = frontend.hostname.as_ref();
     details.extend(hostname.map(|hostname| format!("host {hostname}")));
     details

@@ -7,7 +7,7 @@ use pointsman_binding::bound::{
     PathPredicate, SecretId, StringPredicate, Tags, Trust, ValuePredicate, WeightedBackend,
     policy_names,
 };
-use pointsman_proxy::placement::{gateway_kind, protocol_name};
+use pointsman_proxy::placement::gateway_kind;
 use pointsman_proxy::{SocketKey, SocketOwner, Sockets};
 use pointsman_resources::ObjectKey;
 use pointsman_routing::{FrontendTable, MatchEntry, Tables};
@@ -91,7 +91,7 @@ fn frontend(table: &FrontendTable, sockets: &Sockets) -> Value {
         }
     };
     value["port"] = json!(frontend.port);
-    value["protocol"] = json!(protocol_name(frontend.protocol));
+    value["protocol"] = json!(frontend.protocol.name());
     let own = sockets.owners.iter().filter(|(_, known)| **known == owner);
     let addresses: Vec<String> = own.map(|(key, _)| key.address.to_string()).collect();
     value["addresses"] = json!(addresses);

@@ -17,7 +17,6 @@ use pointsman_resources::Name;
 use crate::proxy::SocketOwner;
 
 pub use addresses::{AddressPolicy, AddressPool};
-pub use observations::protocol_name;
 pub use sockets::{DataplaneFilter, Placement};
 
 /// Returns the kind of the object that a Gateway's name refers to: Kuma's builtin gateways have the name of their Dataplane.

@@ -101,7 +101,7 @@ impl Placement {
                     SocketOwner::Outbound(id) => self.outbounds.get(id).copied(),
                     SocketOwner::Gateway { .. } | SocketOwner::Mesh { .. } => None,
                 };
-                let protocol = protocol.map_or(key.transport.name(), protocol_name);
+                let protocol = protocol.map_or(key.transport.name(), Protocol::name);
                 let description = format!("{owner}: {protocol}");
                 lines.push(describe_socket(&description, key, unbound));
             }
@@ -185,7 +185,7 @@ fn listener_text(id: &FrontendId, listener: ListenerPort) -> Option<String> {
         true => " over mutual TLS",
         false => "",
     };
-    let protocol = protocol_name(listener.protocol);
+    let protocol = listener.protocol.name();
     Some(format!("{owner} listener {name}: {protocol}{tls}"))
 }
 
@@ -197,16 +197,5 @@ fn describe_socket(
     match unbound.get(key) {
         Some(reason) => format!("{description} not bound to {}: {reason}", key.address),
         None => format!("{description} on {}", key.address),
-    }
-}
-
-/// The name of a protocol as listeners spell it.
-pub fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Http => "HTTP",
-        Protocol::Https => "HTTPS",
-        Protocol::Tls(_) => "TLS",
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
     }
 }
