@@ -1,6 +1,6 @@
 //! One proxy's stream of delta xDS. `control.proto` describes its steps.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::peer::{CredentialValidity, Peer, PermissionCheck, Refusal};
 use super::proxies::{ConnectedProxy, NAMESAKE_GRACE, UNNAMED};
 use super::selector::Subscription;
 use super::service::{Server, ServerState};
-use super::store::{Batch, ProxyId, Resume, Store};
+use super::store::{Batch, Comparison, ProxyId, Resume, Store};
 use crate::resource::ResourceType;
 use crate::xds::core::ControlPlane;
 use crate::xds::discovery::DeltaDiscoveryRequest;
@@ -39,8 +39,8 @@ const RESPONSE_BYTES: usize = 32 * 1024;
 /// Maximum number of bytes that are sent without an acknowledgement.
 const WINDOW: usize = 512 * 1024;
 
-/// Maximum number of resources that a proxy may list when it connects.
-const MAX_LISTED: usize = 4_000_000;
+/// Memory for the resources that a proxy lists when it connects: four bytes each, and the names of those that it has to remove.
+const MAX_COMPARISON: usize = 64 * 1024 * 1024;
 
 /// Maximum number of rejected resources whose reasons are kept for a proxy.
 const MAX_REASONS: usize = 100;
@@ -318,24 +318,24 @@ impl<'s> Session<'s> {
         self.send_snapshot(state, None).await?;
         let nonce = self.nonce.to_string();
         self.unacknowledged.clear();
-        let mut versions: HashMap<String, String> = HashMap::new();
+        let mut found = Comparison::default();
         loop {
             let request = requests.message().await?;
             let request = request.ok_or_else(|| Status::cancelled("the proxy has gone"))?;
             if request.response_nonce != nonce {
                 return Err(Status::invalid_argument("a list of resources is expected"));
             }
-            if request.initial_resource_versions.is_empty() {
-                break;
+            let listed = request.initial_resource_versions;
+            let mut state = self.server.state();
+            if listed.is_empty() {
+                state.store.finish_comparison(self.id, &buckets, found);
+                return Ok(());
             }
-            versions.extend(request.initial_resource_versions);
-            if versions.len() > MAX_LISTED {
+            state.store.compare(self.id, listed, &mut found);
+            if found.size() > MAX_COMPARISON {
                 return Err(Status::resource_exhausted("too many resources are listed"));
             }
         }
-        let mut state = self.server.state();
-        state.store.compare(self.id, &buckets, &versions);
-        Ok(())
     }
 
     /// Sends changes while the amount of unacknowledged bytes is below the limit.

@@ -71,8 +71,10 @@ struct Progress {
     log: LogId,
     /// Everything up to here was sent.
     position: u64,
-    /// Names of resources that differed when the proxy connected and have not been sent yet.
-    backlog: VecDeque<String>,
+    /// Resources that differed when the proxy connected and have not been sent yet. Their slots stay as long as the proxy has not passed the position of their removal.
+    backlog: VecDeque<SlotId>,
+    /// Names of resources that the proxy had when it connected and has to remove.
+    gone: Vec<Box<str>>,
     /// A commit is due: something was sent since the last one, or there was none yet.
     is_dirty: bool,
     /// Last commit that is in effect; `None` before the first one.
@@ -104,6 +106,23 @@ pub enum Resume {
     SendChanges,
     /// Request a list of its resources in these buckets; see [`Store::compare`].
     Compare(Vec<u16>),
+}
+
+/// Result of a comparison with the resources that a proxy has listed, without those that differ, whose number may be that of all resources.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    /// Resources that the proxy has in the current version.
+    same: Vec<SlotId>,
+    /// Names of resources that it has to remove.
+    gone: Vec<Box<str>>,
+    gone_bytes: usize,
+}
+
+impl Comparison {
+    /// Memory that it takes, in bytes.
+    pub fn size(&self) -> usize {
+        self.same.len() * size_of::<SlotId>() + self.gone_bytes
+    }
 }
 
 /// Progress of a proxy.
@@ -365,6 +384,7 @@ impl Store {
             skip_removals,
             position,
             backlog: VecDeque::new(),
+            gone: Vec::new(),
             is_dirty: true,
             // Everything up to the position is in effect on the proxy.
             acknowledged: resumed,
@@ -381,38 +401,48 @@ impl Store {
         (self.next_proxy, resume)
     }
 
-    /// Compares the resources that a proxy has listed for some buckets with the actual ones. Differences are sent first.
-    pub fn compare(&mut self, proxy: ProxyId, buckets: &[u16], theirs: &HashMap<String, String>) {
+    /// Compares resources that a proxy has listed with the actual ones. A list may arrive in several parts.
+    pub fn compare(&self, proxy: ProxyId, listed: HashMap<String, String>, found: &mut Comparison) {
         let Some(progress) = self.proxies.get(&proxy) else {
             return;
         };
-        let log = progress.log;
-        let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
-        let mut backlog: Vec<(u64, String)> = Vec::new();
-        for id in self.resources(log) {
-            let slot = &self.slots[id];
-            if !slot
-                .fingerprint()
-                .is_some_and(|f| buckets.contains(&f.bucket()))
-            {
-                continue;
-            }
-            let same = |version: &String| {
-                Some(Fingerprint::new(&slot.name, version)) == slot.fingerprint()
-            };
-            if !theirs.get(&*slot.name).is_some_and(same) {
-                backlog.push((slot.position, slot.name.to_string()));
+        for (name, version) in listed {
+            let id = self.slots.find(&name);
+            match id.filter(|id| self.is_sent(progress.log, *id)) {
+                Some(id) => {
+                    let listed = Fingerprint::new(&name, &version);
+                    if self.slots[id].fingerprint() == Some(listed) {
+                        found.same.push(id);
+                    }
+                }
+                None => {
+                    found.gone_bytes += name.len();
+                    found.gone.push(name.into());
+                }
             }
         }
-        backlog.sort_unstable();
-        let gone = theirs.keys().filter(|name| {
-            let id = self.slots.find(name);
-            !id.is_some_and(|id| self.is_sent(log, id))
-        });
-        let gone: Vec<String> = gone.cloned().collect();
+    }
+
+    /// Sends the differences in some buckets, which are sorted, first. A slot that has been given to another resource since the comparison has a later position.
+    pub fn finish_comparison(&mut self, proxy: ProxyId, buckets: &[u16], mut found: Comparison) {
+        let Some(progress) = self.proxies.get(&proxy) else {
+            return;
+        };
+        let (log, position) = (progress.log, progress.position);
+        found.same.sort_unstable();
+        let differs = |id: &SlotId| {
+            let fingerprint = self.slots[*id].fingerprint();
+            fingerprint.is_some_and(|own| buckets.binary_search(&own.bucket()).is_ok())
+                && self.position_in(log, *id) <= position
+                && found.same.binary_search(id).is_err()
+        };
+        let mut backlog = self.resources(log);
+        backlog.retain(differs);
+        backlog.sort_unstable_by_key(|id| self.slots[*id].position);
+        backlog.shrink_to_fit();
         if let Some(progress) = self.proxies.get_mut(&proxy) {
-            let backlog = backlog.into_iter().map(|(_, name)| name);
-            progress.backlog = backlog.chain(gone).collect();
+            progress.backlog = backlog.into();
+            progress.gone = found.gone;
         }
     }
 
@@ -516,18 +546,26 @@ impl Store {
         }
         let mut batch = Batch::default();
         let mut size = 0;
+        // Those that have been removed or created meanwhile are in the log.
         while size < bytes
-            && let Some(name) = progress.backlog.pop_front()
+            && let Some(id) = progress.backlog.pop_front()
         {
-            let found = self.slots.find(&name);
-            match found.filter(|id| self.is_sent(progress.log, *id)) {
-                Some(id) => size += self.push(&mut batch, id, true),
-                None => {
-                    let kind = ResourceType::of_name(&name).unwrap_or(ResourceType::Backend);
-                    size += name.len();
-                    batch.removals.push((kind, name.into()));
-                }
+            if self.is_sent(progress.log, id) {
+                size += self.push(&mut batch, id, true);
             }
+        }
+        while size < bytes
+            && let Some(name) = progress.gone.pop()
+        {
+            let id = self.slots.find(&name);
+            if !id.is_some_and(|id| self.is_sent(progress.log, id)) {
+                let kind = ResourceType::of_name(&name).unwrap_or(ResourceType::Backend);
+                size += name.len();
+                batch.removals.push((kind, name.into()));
+            }
+        }
+        if progress.backlog.is_empty() && progress.gone.is_empty() {
+            (progress.backlog, progress.gone) = Default::default();
         }
         for (position, id) in log.after(progress.position) {
             if size >= bytes {
@@ -539,7 +577,7 @@ impl Store {
             }
             progress.position = position;
         }
-        let is_complete = progress.backlog.is_empty() && size < bytes;
+        let is_complete = progress.backlog.is_empty() && progress.gone.is_empty() && size < bytes;
         progress.is_dirty |= size > 0;
         if is_complete {
             progress.position = self.position;
@@ -568,7 +606,10 @@ impl Store {
     pub fn has_changes(&self, proxy: ProxyId) -> bool {
         self.proxies.get(&proxy).is_some_and(|progress| {
             let (log, _) = self.log_and_digest(progress.log);
-            progress.is_dirty || !progress.backlog.is_empty() || log.changed > progress.position
+            progress.is_dirty
+                || !progress.backlog.is_empty()
+                || !progress.gone.is_empty()
+                || log.changed > progress.position
         })
     }
 

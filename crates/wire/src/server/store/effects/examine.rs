@@ -421,7 +421,7 @@ impl Store {
         found
     }
 
-    fn position_in(&self, log: LogId, id: SlotId) -> u64 {
+    pub(in crate::server::store) fn position_in(&self, log: LogId, id: SlotId) -> u64 {
         match log {
             LogId::Everything => self.slots[id].position,
             LogId::Set(set) => self.sets.get(&set).map_or(0, |set| set.position(id)),
