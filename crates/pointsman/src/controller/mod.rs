@@ -1,5 +1,5 @@
 //! `controller`: configuration in, resources for proxies and statuses out.
-//! Connects a source to the reconciler, and the reconciler to an xDS server ([`sink`]). The main thread reconciles; a separate runtime serves proxies and
+//! Connects a source to the reconciler, and the reconciler to an xDS server. The main thread reconciles; a separate runtime serves proxies and
 //! shares only the encoded resources with it.
 //!
 //! - [`files`] reads manifests.
@@ -8,7 +8,6 @@
 mod accounts;
 mod cluster;
 mod files;
-mod sink;
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
@@ -19,7 +18,7 @@ use anyhow::{Context, Result};
 use pointsman_binding::{OwnServer, OwnServers};
 use pointsman_control::{Inbox, ManifestPermissions, Reconciler, Snapshots, clock};
 use pointsman_wire::server::{
-    self, Authorization, Authorize, AuthorizeController, Server, Subscription,
+    self, Authorization, Authorize, AuthorizeController, Server, Subscription, XdsSink,
 };
 use pointsman_wire::tls::ServerTls;
 use tokio::runtime::Runtime;
@@ -27,7 +26,6 @@ use tokio::runtime::Runtime;
 use crate::admin::{AdminState, PeerState};
 use crate::cli::Controller;
 use crate::{logging, serving};
-use sink::XdsSink;
 
 /// Threads that serve proxies.
 const THREADS: usize = 2;

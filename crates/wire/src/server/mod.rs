@@ -7,6 +7,7 @@
 //! - `selector` parses subscriptions.
 //! - `service` accepts streams, each of which `session` runs; `codec` sets the size of their buffers; `proxies` holds information about connected proxies.
 //! - `listen` accepts connections. `peer` determines the identity and the permissions of a proxy; `authorization` reads permissions from a file.
+//! - `sink` passes the reconciler's changes to the server, and reports and effects back to it.
 //! - `aggregate` merges the reports of several proxies.
 //! - `controllers` exchanges all of this with other controllers of the same cluster.
 
@@ -21,6 +22,7 @@ mod proxies;
 mod selector;
 mod service;
 pub(crate) mod session;
+mod sink;
 mod slots;
 mod store;
 mod subscription_set;
@@ -37,7 +39,8 @@ pub use peer::{
 };
 pub use selector::{Selector, Subscription};
 pub use service::{ProxyStatus, Server};
-pub use store::{EFFECT_BUCKETS, EffectChanges, EffectHistogram, RoutesToExamine};
+pub use sink::XdsSink;
+pub use store::{EFFECT_BUCKETS, EffectHistogram};
 
 #[cfg(test)]
 mod tests;

@@ -219,7 +219,7 @@ impl Server {
     ///
     /// Routes are examined in chunks, between which the lock is released for the streams of proxies. If very many have changed, such as when the first proxy connects, some
     /// are left for the next call, which is then due at once: each needs memory for its new status.
-    pub fn take_effects(&self, routes: RoutesToExamine, unix: i64) -> EffectChanges {
+    pub(super) fn take_effects(&self, routes: RoutesToExamine, unix: i64) -> EffectChanges {
         let mut found = EffectChanges::default();
         let mut cursor = None;
         loop {
@@ -253,7 +253,7 @@ impl Server {
     }
 
     /// Records that the reports that were taken are in effect.
-    pub fn record_applied_reports(&self) {
+    pub(super) fn record_applied_reports(&self) {
         self.reports().record_applied();
     }
 

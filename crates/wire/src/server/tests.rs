@@ -15,6 +15,7 @@ use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
 use super::session::{REJECTIONS_URL, SNAPSHOT_URL};
+use super::store::RoutesToExamine;
 use super::*;
 use crate::proto;
 use crate::reports::encode_report;

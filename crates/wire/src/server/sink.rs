@@ -1,4 +1,4 @@
-//! The sink of `controller`: proxies over the network.
+//! The xDS server as a sink of the reconciler. It determines how often the effects of routes are examined, because that takes the reconciler's time.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,7 +6,10 @@ use std::time::Instant;
 use pointsman_binding::{Change, Delta, EndpointPolicy, OwnServers};
 use pointsman_control::{Sink, clock};
 use pointsman_routing::Tables;
-use pointsman_wire::server::{EncodedChange, RoutesToExamine, Server, encode_all};
+
+use super::encoded_change::{EncodedChange, encode_all};
+use super::service::Server;
+use super::store::RoutesToExamine;
 
 /// Pause after an examination of all routes, as a multiple of its duration.
 const EXAMINATION_PAUSE_FACTOR: u32 = 4;
