@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - `reconciler` owns the binder and drives everything else. It depends on no particular source or sink.
-//! - [`source`] and [`sink`] are the interfaces on both sides; [`mailbox`] passes values between threads.
+//! - [`source`] and [`sink`] are the interfaces on both sides; [`mailbox`] passes values between threads. `retry` determines when sinks are retried.
 //! - [`files`] is the source for manifests. Only it reads and watches them.
 //! - `safe_read` reads untrusted files. [`ManifestPermissions`] define what manifests may access.
 //! - `data_sources` reads files and environment variables that objects name, such as certificates of Kuma's gateways.
@@ -36,6 +36,7 @@ mod manifest_permissions;
 pub mod offline;
 mod reconciler;
 pub mod report;
+mod retry;
 mod safe_read;
 pub mod sink;
 pub mod snapshot;
@@ -48,6 +49,7 @@ pub use files::FileSource;
 pub use journal::{StatusEntry, StatusJournal};
 pub use manifest_permissions::ManifestPermissions;
 pub use reconciler::Reconciler;
+pub use retry::RetrySchedule;
 pub use sink::{Sink, StatusSink};
 pub use snapshot::{Snapshot, Snapshots};
 pub use source::{Inbox, SourceUpdate};

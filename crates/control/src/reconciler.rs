@@ -17,14 +17,12 @@ use crate::identities::MeshIdentities;
 use crate::inputs::Inputs;
 use crate::journal::StatusJournal;
 use crate::mailbox::Wake;
+use crate::retry::RetrySchedule;
 use crate::sink::{Sink, StatusSink};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::source::{Findings, Inbox, SourceUpdate};
 use crate::status_log::StatusLog;
 use crate::{ContentAccess, ManifestPermissions, clock, data_sources};
-
-/// Interval between retries of operations that failed in a sink.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval between checks whether certificates have expired.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -109,12 +107,10 @@ impl Reconciler {
 
     /// Applies updates as they arrive, until the inbox is closed.
     pub fn run(&mut self, inbox: &Inbox) {
-        let mut retry_at = clock::instant() + RETRY_INTERVAL;
+        let mut retries = RetrySchedule::new(clock::instant());
         let mut certificates_at = clock::instant() + CERTIFICATE_INTERVAL;
         loop {
-            let wake = self.sinks.iter().filter_map(|sink| sink.next_wake()).min();
-            let retry = self.needs_retry().then_some(retry_at);
-            let until = [retry, wake].into_iter().flatten().min();
+            let until = retries.next(&self.sinks);
             let until = until.map_or(certificates_at, |until| until.min(certificates_at));
             match inbox.wait(Some(until)) {
                 Wake::Closed => return,
@@ -125,15 +121,8 @@ impl Reconciler {
                 }
                 Wake::Timeout => {}
             }
-            let is_due = wake.is_some_and(|wake| clock::instant() >= wake);
-            if is_due {
+            if retries.is_due(&self.sinks, clock::instant()) {
                 self.retry_unbound();
-            }
-            if clock::instant() >= retry_at {
-                if self.needs_retry() && !is_due {
-                    self.retry_unbound();
-                }
-                retry_at = clock::instant() + RETRY_INTERVAL;
             }
             if clock::instant() >= certificates_at {
                 self.check_certificates();
@@ -246,10 +235,6 @@ impl Reconciler {
         let reports = self.sinks.iter_mut().flat_map(|sink| sink.retry());
         let reports = reports.collect();
         self.apply(reports, &ChangedDocuments::new(), false);
-    }
-
-    fn needs_retry(&self) -> bool {
-        self.sinks.iter().any(|sink| sink.needs_retry())
     }
 
     /// Applies changes to the binder and the sinks, and publishes the result. Without an effect, publishes only if `always` is set.

@@ -9,6 +9,7 @@ mod demo;
 mod diff;
 mod explain;
 mod graph;
+mod in_process;
 mod input;
 mod install;
 mod logging;

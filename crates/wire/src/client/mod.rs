@@ -5,9 +5,11 @@
 //! - [`TokenFile`] is the credential of a proxy that has no certificate.
 //! - [`Cache`] keeps the last configuration on disk.
 //! - [`ReportQueue`] queues reports.
+//! - [`ControlLoop`] puts received changes into effect.
 
 mod cache;
 mod connection;
+mod control_loop;
 mod queue;
 mod replica;
 mod stream;
@@ -30,6 +32,7 @@ use crate::tls::ClientTls;
 pub use cache::{Cache, CacheError};
 pub(crate) use connection::connect;
 pub use connection::{ControlPlaneConnectError, ControlPlaneUrl};
+pub use control_loop::{ControlLoop, Event};
 pub use queue::ReportQueue;
 pub use replica::Replica;
 pub(crate) use token::Credential;

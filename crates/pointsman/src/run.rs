@@ -1,9 +1,7 @@
 //! The command `run`: a standalone proxy that is configured by manifests.
 //!
-//! Connects the file source to the reconciler, and the reconciler to a data plane in this process ([`in_process`]). The main thread reconciles. Separate
+//! Connects the file source to the reconciler, and the reconciler to a data plane in this process ([`InProcessSink`]). The main thread reconciles. Separate
 //! threads read files, handle signals and run the admin server.
-
-mod in_process;
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -16,8 +14,8 @@ use pointsman_resources::Kind;
 
 use crate::admin::AdminState;
 use crate::cli::Run;
+use crate::in_process::{InProcessSink, lock};
 use crate::{logging, serving};
-use in_process::{InProcessSink, lock};
 
 /// Runs `run` until a signal stops it.
 pub fn run(arguments: &Run) -> Result<ExitCode> {

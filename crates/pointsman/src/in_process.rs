@@ -1,4 +1,4 @@
-//! The sink of `run`: a data plane in this process.
+//! The sink of `run` and `proxy`: a data plane in this process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use pointsman_control::Sink;
 use pointsman_proxy::DataPlane;
 use pointsman_routing::Tables;
 
-/// A data plane that the reconciler updates and `run` drains.
+/// A data plane that the control loop updates and that is drained at the end.
 pub struct InProcessSink(pub Arc<Mutex<DataPlane>>);
 
 /// Locks a data plane. Only the control thread does, so the lock is never contended.

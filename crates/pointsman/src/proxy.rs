@@ -1,41 +1,26 @@
 //! `proxy`: a data plane that follows a control plane over the network.
 //!
-//! The main thread owns the data plane and puts received changes into effect, as the reconciler's thread does in `run`. The connection to the control plane
-//! runs on a separate thread.
+//! The main thread runs the [`ControlLoop`], which puts received changes into effect, as the reconciler does in `run`. The connection to the control plane runs
+//! on a separate thread.
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Result, anyhow, bail};
 use pointsman_binding::OwnServers;
 use pointsman_control::{Snapshots, clock};
-use pointsman_proxy::{DataPlane, SocketFactory};
-use pointsman_routing::Tables;
-use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, ReportQueue, TokenFile};
+use pointsman_proxy::SocketFactory;
+use pointsman_wire::client::{
+    Client, ClientOptions, Commit, ControlLoop, Event, Replica, ReportQueue, TokenFile,
+};
 use pointsman_wire::tls::ClientTls;
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::AdminState;
 use crate::cli::ProxyArgs;
+use crate::in_process::{InProcessSink, lock};
 use crate::{logging, serving};
-
-/// Interval between retries of addresses and ports that could not be bound.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-
-/// An event for the main thread.
-enum Event {
-    /// The control plane has sent changes.
-    Commit(Box<Commit>),
-    /// The data plane has something to report.
-    Report,
-    /// An operator has replaced files.
-    Reload,
-    /// The process has to exit.
-    Stop,
-}
 
 /// Runs `proxy`.
 pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
@@ -93,24 +78,32 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
     data_plane.on_report(move || drop(report.send(Event::Report)));
     follow(client, received, events)?;
 
-    let mut control = ControlLoop {
-        data_plane,
-        tables: Tables::default(),
-        reports,
-        snapshots,
-        state,
-        admin: admin_address,
+    let data_plane = Arc::new(Mutex::new(data_plane));
+    let sink = InProcessSink(data_plane.clone());
+    let mut control = ControlLoop::new(Box::new(sink), reports, snapshots);
+    let announce = || {
+        if !state.is_ready() {
+            let mut listeners = lock(&data_plane).describe().join("\n");
+            if listeners.is_empty() {
+                listeners = "not listening".to_owned();
+            }
+            serving::announce(&listeners, admin_address)?;
+            state.set_ready(true);
+        }
+        anyhow::Ok(())
     };
-    control.run(&inbox, None)?;
+    control.run(&inbox, None, announce)?;
     if !arguments.drain_delay.is_zero() {
         tracing::info!("draining begins in {:?}", arguments.drain_delay);
-        control.data_plane.announce_close();
+        lock(&data_plane).announce_close();
         let end = clock::instant() + arguments.drain_delay;
-        control.run(&inbox, Some(end))?;
+        control.run(&inbox, Some(end), announce)?;
     }
-    control.state.set_ready(false);
+    state.set_ready(false);
+    drop(control);
+    // Dropping the data plane flushes the access log.
     Ok(serving::drain(
-        &mut control.data_plane,
+        &mut lock(&data_plane),
         &arguments.data_plane,
     ))
 }
@@ -177,85 +170,4 @@ fn follow(
         .name("control-plane".to_owned())
         .spawn(move || runtime.block_on(async { tokio::join!(client.run(), forward) }))?;
     Ok(())
-}
-
-/// State of the main thread.
-struct ControlLoop {
-    data_plane: DataPlane,
-    tables: Tables,
-    reports: Arc<ReportQueue>,
-    snapshots: Arc<Snapshots>,
-    state: Arc<AdminState>,
-    admin: Option<SocketAddr>,
-}
-
-impl ControlLoop {
-    /// Handles events until the process has to exit, or until `end`.
-    fn run(&mut self, events: &Receiver<Event>, end: Option<Instant>) -> Result<()> {
-        let mut retry_at = clock::instant() + RETRY_INTERVAL;
-        loop {
-            if end.is_some_and(|end| clock::instant() >= end) {
-                return Ok(());
-            }
-            let until = end.map_or(retry_at, |end| end.min(retry_at));
-            match next_event(events, until) {
-                Some(Event::Commit(commit)) => self.commit(*commit)?,
-                Some(Event::Report) => self.retry_unbound(),
-                Some(Event::Reload) => {
-                    if let Err(error) = self.data_plane.reopen_log() {
-                        tracing::warn!("the access log can't be reopened: {error}");
-                    }
-                    self.retry_unbound();
-                }
-                Some(Event::Stop) => return Ok(()),
-                None => {
-                    if self.data_plane.has_unbound() {
-                        self.retry_unbound();
-                    }
-                }
-            }
-            if clock::instant() >= retry_at {
-                retry_at = clock::instant() + RETRY_INTERVAL;
-            }
-        }
-    }
-
-    /// Puts received changes into effect.
-    fn commit(&mut self, commit: Commit) -> Result<()> {
-        let Commit { delta, applied, .. } = commit;
-        self.tables.apply(&delta);
-        let mut reports = self.data_plane.stage(&delta);
-        reports.extend(self.data_plane.commit(&self.tables));
-        self.reports.put(reports);
-        self.snapshots.publish_tables(self.tables.clone());
-        // The connection may have been lost meanwhile.
-        let _ = applied.send(());
-        if !self.state.is_ready() {
-            let mut listeners = self.data_plane.describe().join("\n");
-            if listeners.is_empty() {
-                listeners = "not listening".to_owned();
-            }
-            serving::announce(&listeners, self.admin)?;
-            self.state.set_ready(true);
-        }
-        Ok(())
-    }
-
-    /// Retries addresses and ports that could not be bound, and reports changes.
-    fn retry_unbound(&mut self) {
-        let mut reports = self.data_plane.retry_unbound();
-        reports.extend(self.data_plane.commit(&self.tables));
-        self.reports.put(reports);
-    }
-}
-
-/// Waits for an event until a time.
-fn next_event(events: &Receiver<Event>, until: Instant) -> Option<Event> {
-    let left = until.saturating_duration_since(clock::instant());
-    match events.recv_timeout(left) {
-        Ok(event) => Some(event),
-        Err(RecvTimeoutError::Timeout) => None,
-        // The signal handler keeps a sender.
-        Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
-    }
 }
