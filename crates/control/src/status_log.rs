@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use pointsman_binding::Warning;
 use pointsman_binding::status::{Condition, Status};
+use pointsman_resources::text::counted;
 use pointsman_resources::{Finding, ObjectKey, Severity};
 
 use crate::journal::StatusEntry;
@@ -204,11 +205,6 @@ impl StatusLog {
             number => format!("{problems}, {}", counted(number, "warning")),
         }
     }
-}
-
-fn counted(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 /// Returns the first line of a message. A suggested manifest may follow on further lines.

@@ -23,6 +23,12 @@ pub fn single_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// Returns a number with a noun, which is in the plural unless the number is 1.
+pub fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
 /// Appends a character, or its escape if it is a control character.
 pub fn push_escaped(text: &mut String, letter: char) {
     // Writing to a string never fails.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use pointsman_resources::text::single_line;
+use pointsman_resources::text::{counted, single_line};
 use pointsman_routing::diff::{Cause, Comparison, Difference, RulePair, SampleRequest, Treatment};
 use pointsman_routing::explain::{FrontendRef, RuleRef};
 
@@ -58,11 +58,6 @@ fn notes(out: &mut String, comparison: &Comparison, paint: &Paint) {
             "endpoints differ, which is not counted as a difference: {backends}"
         ));
     }
-}
-
-fn counted(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 /// Joins the first few texts.
@@ -209,7 +204,10 @@ fn title(difference: &Difference) -> String {
             Some(RulePair {
                 old: Some(old),
                 new: None,
-            }) => format!("{} loses requests, which no rule takes", rule_text(old)),
+            }) => format!(
+                "{} loses requests, which no rule takes",
+                rule_text(old)
+            ),
             _ => "another rule matches".to_owned(),
         },
         Cause::DestinationChanged => format!("{} has changed", frontend()),

@@ -7,6 +7,7 @@ use pointsman_binding::bound::{
     BoundMatch, BoundRoute, Dialect, FrontendId, PathPredicate, StringPredicate, policy_names,
 };
 use pointsman_resources::ObjectKey;
+use pointsman_resources::text::counted;
 
 use super::model::{Candidate, RefusedCandidate, RuleRef};
 use crate::entry::{Hit, MatchEntry, Miss, MissRecorder};
@@ -416,13 +417,13 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion)
         Criterion::Header => {
             format!(
                 "header: {route} matches on {}, this one on {}",
-                count(winner.headers, "header"),
+                counted(winner.headers, "header"),
                 loser.headers
             )
         }
         Criterion::Query => format!(
             "query: {route} matches on {}, this one on {}",
-            count(winner.query, "query parameter"),
+            counted(winner.query, "query parameter"),
             loser.query
         ),
         // Rules for streams have no matches.
@@ -462,10 +463,6 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion)
             winner.matched
         ),
     }
-}
-
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Returns the kind of a path match and its text.
