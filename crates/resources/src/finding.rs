@@ -61,7 +61,7 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: ", self.location(), self.severity)?;
+        write!(f, "{}: {}: ", self.severity, self.location())?;
         f.write_str(&self.text())
     }
 }

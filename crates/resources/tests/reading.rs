@@ -42,13 +42,13 @@ fn all_errors_of_all_documents_are_reported() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:8:20: error: spec.rules[0].matches[0].path.type: unsupported value `Prefix`; supported values: Exact, PathPrefix, RegularExpression",
-            "a.yaml:10:7: error: spec.rules[0].backendRefs[0].port: `port` is required when kind is Service",
-            "a.yaml:11:7: warning: spec.rules[0].backendRefs[0].prot: unknown field; did you mean `port`?",
-            "a.yaml:14:1: error: while parsing a node, did not find expected node content",
-            "a.yaml:20:1: error: apiVersion: required field is missing",
-            "a.yaml:22:1: error: must be an object, found a list",
-            "b.yaml:1:1: error: must be an object, found a string",
+            "error: a.yaml:8:20: spec.rules[0].matches[0].path.type: unsupported value `Prefix`; supported values: Exact, PathPrefix, RegularExpression",
+            "error: a.yaml:10:7: spec.rules[0].backendRefs[0].port: `port` is required when kind is Service",
+            "warning: a.yaml:11:7: spec.rules[0].backendRefs[0].prot: unknown field; did you mean `port`?",
+            "error: a.yaml:14:1: while parsing a node, did not find expected node content",
+            "error: a.yaml:20:1: apiVersion: required field is missing",
+            "error: a.yaml:22:1: must be an object, found a list",
+            "error: b.yaml:1:1: must be an object, found a string",
         ]
     );
     assert_eq!(input.documents.len(), 1);
@@ -68,8 +68,8 @@ fn unknown_fields_cause_warnings_and_are_kept_in_the_object() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:4:8: warning: spec.Description: unknown field; did you mean `description`?",
-            "a.yaml:4:24: warning: spec.wholly: unknown field",
+            "warning: a.yaml:4:8: spec.Description: unknown field; did you mean `description`?",
+            "warning: a.yaml:4:24: spec.wholly: unknown field",
         ]
     );
     assert_eq!(input.documents[0].object()["spec"]["wholly"], "z");
@@ -81,7 +81,7 @@ fn an_unsupported_version_is_an_error_that_lists_the_supported_versions() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:1:13: error: apiVersion: unsupported API version `gateway.networking.k8s.io/v1alpha2` of HTTPRoute; supported \
+            "error: a.yaml:1:13: apiVersion: unsupported API version `gateway.networking.k8s.io/v1alpha2` of HTTPRoute; supported \
              versions: gateway.networking.k8s.io/v1, gateway.networking.k8s.io/v1beta1"
         ]
     );
@@ -108,8 +108,8 @@ fn unsupported_kinds_are_ignored_and_counted() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:5:50: warning: kind: unknown kind `HttpRoute`: the object is ignored; did you mean `HTTPRoute`?",
-            "a.yaml:7:14: warning: apiVersion: unknown kind Gateway in `v2`: the object is ignored; did you mean `gateway.networking.k8s.io/v1`?"
+            "warning: a.yaml:5:50: kind: unknown kind `HttpRoute`: the object is ignored; did you mean `HTTPRoute`?",
+            "warning: a.yaml:7:14: apiVersion: unknown kind Gateway in `v2`: the object is ignored; did you mean `gateway.networking.k8s.io/v1`?"
         ]
     );
 }
@@ -132,7 +132,7 @@ fn unsupported_kinds_of_kuma_are_ignored_in_both_forms() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:5:8: warning: type: unknown kind `MeshHttpRoute`: the object is ignored; did you mean `MeshHTTPRoute`?"
+            "warning: a.yaml:5:8: type: unknown kind `MeshHttpRoute`: the object is ignored; did you mean `MeshHTTPRoute`?"
         ]
     );
 }
@@ -143,7 +143,7 @@ fn a_supported_kind_in_another_kubernetes_api_group_causes_a_warning() {
     assert_eq!(
         lines(&read(&[("a.yaml", text)])),
         [
-            "a.yaml:1:14: warning: apiVersion: unknown kind HTTPRoute in `networking.k8s.io/v1`: the object is ignored; \
+            "warning: a.yaml:1:14: apiVersion: unknown kind HTTPRoute in `networking.k8s.io/v1`: the object is ignored; \
              did you mean `gateway.networking.k8s.io/v1`?"
         ]
     );
@@ -169,17 +169,17 @@ fn the_items_of_lists_are_read() {
     let found = lines(&input);
     assert_eq!(found.len(), 3, "{found:#?}");
     assert!(
-        found[0].starts_with("a.yaml:7:3: error: items[1].kind: required field"),
+        found[0].starts_with("error: a.yaml:7:3: items[1].kind: required field"),
         "{found:#?}"
     );
     assert!(
         found[1].starts_with(
-            "a.yaml:10:62: error: items[2].items[0].metadata.name: invalid value `UPPER`"
+            "error: a.yaml:10:62: items[2].items[0].metadata.name: invalid value `UPPER`"
         ),
         "{found:#?}"
     );
     assert!(
-        found[2].starts_with("a.yaml:19:40: error: items: must be a list, found an integer"),
+        found[2].starts_with("error: a.yaml:19:40: items: must be a list, found an integer"),
         "{found:#?}"
     );
 }
@@ -190,7 +190,7 @@ fn a_duplicate_object_is_an_error_with_the_position_of_the_first() {
     let input = read(&[("a.yaml", &format!("---\n{CLASS}")), ("b.yaml", &other)]);
     assert_eq!(
         lines(&input),
-        ["b.yaml:3:18: error: metadata.name: GatewayClass class is already defined at a.yaml:2:1"]
+        ["error: b.yaml:3:18: metadata.name: GatewayClass class is already defined at a.yaml:2:1"]
     );
     assert_eq!(
         input.documents[0].object()["spec"]["controllerName"],
@@ -206,7 +206,7 @@ fn a_duplicate_object_is_an_error_with_the_position_of_the_first() {
     ]);
     assert_eq!(
         lines(&input),
-        ["c:1:46: error: metadata.name: Pod default/a is already defined at a:1:1"]
+        ["error: c:1:46: metadata.name: Pod default/a is already defined at a:1:1"]
     );
 }
 
@@ -225,7 +225,7 @@ fn namespaces_are_defaulted_or_ignored_by_the_scope_of_the_kind() {
     assert_eq!(
         lines(&input),
         [
-            "b:3:25: warning: metadata.namespace: GatewayClass is cluster-scoped; the namespace is ignored"
+            "warning: b:3:25: metadata.namespace: GatewayClass is cluster-scoped; the namespace is ignored"
         ]
     );
     let names: Vec<_> = input

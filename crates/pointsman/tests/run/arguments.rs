@@ -62,9 +62,12 @@ fn an_invalid_argument_is_named() {
 fn a_missing_path_is_named() {
     let (code, stderr) = run_to_exit(&["run", "-f", "nowhere", "--admin", "off"]);
     assert_eq!(code, Some(2), "{stderr}");
-    assert!(stderr.contains("nowhere: error: No such file"), "{stderr}");
+    assert!(stderr.contains("error: nowhere: No such file"), "{stderr}");
     assert_eq!(stderr.matches("No such file").count(), 1, "once: {stderr}");
     assert!(stderr.contains("no input could be read"), "{stderr}");
+    // Every command prints the same line.
+    let (_, other) = run_to_exit(&["explain", "-f", "nowhere", "http://a/"]);
+    assert_eq!(other.lines().next(), stderr.lines().next(), "{other}");
 }
 
 #[test]

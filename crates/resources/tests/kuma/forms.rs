@@ -164,8 +164,8 @@ fn a_universal_document_is_identified_by_its_mesh_and_name() {
     assert_eq!(
         lines(&read(text)),
         [
-            "a.yaml:3:20: error: name: Mesh a is already defined at a.yaml:1:1",
-            "a.yaml:9:50: error: name: MeshGatewayInstance mesh:default/a is already defined at a.yaml:5:1",
+            "error: a.yaml:3:20: name: Mesh a is already defined at a.yaml:1:1",
+            "error: a.yaml:9:50: name: MeshGatewayInstance mesh:default/a is already defined at a.yaml:5:1",
         ]
     );
 }
@@ -190,17 +190,17 @@ networking: {}
     assert_eq!(
         lines(&read(text)),
         [
-            "a.yaml:1:1: error: name: cannot be empty",
-            "a.yaml:1:1: error: selectors: must have at least one element",
-            "a.yaml:2:7: error: mesh: invalid characters: must consist of lower case alphanumeric characters, '-', '.' and '_'.",
-            "a.yaml:3:13: error: labels[a]: invalid value `b c`: must be a label value: letters, digits, `-`, `_` and `.`, starting and \
+            "error: a.yaml:1:1: name: cannot be empty",
+            "error: a.yaml:1:1: selectors: must have at least one element",
+            "error: a.yaml:2:7: mesh: invalid characters: must consist of lower case alphanumeric characters, '-', '.' and '_'.",
+            "error: a.yaml:3:13: labels[a]: invalid value `b c`: must be a label value: letters, digits, `-`, `_` and `.`, starting and \
              ending with a letter or digit",
-            "a.yaml:4:1: warning: selector: unknown field; did you mean `selectors`?",
-            "a.yaml:7:12: error: conf.listeners[0].port: port must be in the range [1, 65535]",
-            "a.yaml:7:31: warning: conf.listeners[0].hostnam: unknown field; did you mean `hostname`?",
-            "a.yaml:9:1: error: spec: required field is missing",
-            "a.yaml:13:7: error: name: cannot be empty",
-            "a.yaml:14:13: error: networking.address: address can't be empty",
+            "warning: a.yaml:4:1: selector: unknown field; did you mean `selectors`?",
+            "error: a.yaml:7:12: conf.listeners[0].port: port must be in the range [1, 65535]",
+            "warning: a.yaml:7:31: conf.listeners[0].hostnam: unknown field; did you mean `hostname`?",
+            "error: a.yaml:9:1: spec: required field is missing",
+            "error: a.yaml:13:7: name: cannot be empty",
+            "error: a.yaml:14:13: networking.address: address can't be empty",
         ]
     );
 }

@@ -81,7 +81,7 @@ fn a_top_level_default_is_rejected() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:12:5: error: spec.to[0].default: not allowed here: set `default` in each item of `rules`",
+            "error: a.yaml:12:5: spec.to[0].default: not allowed here: set `default` in each item of `rules`",
         ]
     );
     // The results of merging, which the MADR shows without `default`, are not valid documents.
@@ -89,9 +89,9 @@ fn a_top_level_default_is_rejected() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:14:8: error: spec.to[0].rules[0].default: must be defined",
-            "a.yaml:17:8: error: spec.to[0].rules[0].filters: not allowed here: set this field in the rule's `default`",
-            "a.yaml:22:8: error: spec.to[0].rules[0].backendRefs: not allowed here: set this field in the rule's `default`",
+            "error: a.yaml:14:8: spec.to[0].rules[0].default: must be defined",
+            "error: a.yaml:17:8: spec.to[0].rules[0].filters: not allowed here: set this field in the rule's `default`",
+            "error: a.yaml:22:8: spec.to[0].rules[0].backendRefs: not allowed here: set this field in the rule's `default`",
         ]
     );
 }
@@ -118,7 +118,7 @@ fn a_mesh_gateway_http_route_has_hostnames_and_rules_at_the_top_level() {
     // Without quotes, as in the MADR, the wildcard is not valid YAML.
     let found = lines(&read(&text("*.example.net")));
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].starts_with("a.yaml:10:5: error: "), "{found:#?}");
+    assert!(found[0].starts_with("error: a.yaml:10:5: "), "{found:#?}");
 }
 
 // MADR 011, "Spec": `type: RegularExpression|Exact|Prefix`, and so on.
@@ -280,8 +280,8 @@ fn the_target_kinds_of_rejected_alternatives_are_not_supported() {
     assert_eq!(
         lines(&read(text)),
         [
-            "a.yaml:1:57: error: spec.targetRef.kind: value 'Any' is not supported",
-            "a.yaml:1:87: error: spec.to[0].targetRef.kind: value 'MeshGateway' is not supported",
+            "error: a.yaml:1:57: spec.targetRef.kind: value 'Any' is not supported",
+            "error: a.yaml:1:87: spec.to[0].targetRef.kind: value 'MeshGateway' is not supported",
         ]
     );
 }
@@ -312,7 +312,7 @@ fn the_routes_of_045s_merging_examples_are_read() {
     assert_eq!(
         lines(&read(written)),
         [
-            "a.yaml:39:7: error: while parsing node, found unknown anchor; enclose values that begin with `*` in quotes"
+            "error: a.yaml:39:7: while parsing node, found unknown anchor; enclose values that begin with `*` in quotes"
         ]
     );
     let quoted = written.replace("*.example.com", "'*.example.com'");
