@@ -16,8 +16,9 @@ pub struct Settings {
     pub controller: Controller,
     /// Namespaces whose objects are watched; all if empty.
     ///
-    /// A Role in each of them is sufficient. Cluster-scoped objects are watched as far as permissions allow. Without permission to read GatewayClasses, the one
-    /// named by [`controller`](Settings::controller) is assumed to exist; if none is named, the controller waits for the permission.
+    /// Requires a Role in each of them, and a ClusterRole only for GatewayClasses and TokenReviews. Other cluster-scoped objects are watched as far as permissions
+    /// allow. Without permission to read GatewayClasses, the one named by [`controller`](Settings::controller) is assumed to exist; if none is named, the
+    /// controller waits for the permission.
     pub watch_namespaces: Vec<String>,
     /// Lease whose holder writes statuses; `None` if this process has no replicas.
     pub lease: Option<LeaseName>,

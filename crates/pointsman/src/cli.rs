@@ -49,16 +49,18 @@ pub enum Verb {
     /// an input is invalid or can't be read, or the server does not respond.
     Check(Check),
     /// Run sample backends and routes, and print curl commands to try
+    ///
     /// Listens on loopback addresses only, and runs until interrupted.
     ///
     /// Exit status with --once: 0 if every response is as expected; 1 if one is not; 2 if the demo can't be started.
     Demo(Demo),
     /// Report which requests two sets of manifests treat differently
     ///
-    /// Derives representative requests from the rules of both sets: for each match, for what two matches have in common, and just outside of them. Decides each on both sides as `explain` does, and prints the
-    /// differences by cause, each with a sample request. Needs neither privileges nor a cluster.
+    /// Derives representative requests from the rules of both sets: for each match, for each overlap of two matches, and near misses. Decides each on both
+    /// sides as `explain` does, and prints the differences by cause, each with a sample request. Needs neither privileges nor a cluster.
     ///
-    /// A difference is another response, backend, weight, request at the backend, filter, timeout or retry. Another rule with the same effect is none.
+    /// A difference is another response, backend, weight, request at the backend, filter, timeout or retry. A different rule with the same effect does not
+    /// count.
     ///
     /// Exit status: 0 if there is no difference; 1 if there are differences; 2 if an input is invalid or can't be read.
     Diff(Diff),
@@ -579,4 +581,36 @@ pub struct Explain {
 
     /// URL of the request: http://, https://, grpc://host/pkg.Service/Method, tls://name, tcp://host:port or udp://host:port
     pub url: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_details_of_a_command_or_flag_are_not_part_of_its_summary() {
+        let cli = Cli::command();
+        let summary = |command: &str, flag: Option<&str>| {
+            let command = cli.find_subcommand(command).expect("a command");
+            let mut flags = command.get_arguments();
+            let text = match flag {
+                Some(flag) => flags
+                    .find(|known| known.get_long() == Some(flag))
+                    .expect("a flag")
+                    .get_help(),
+                None => command.get_about(),
+            };
+            text.map(ToString::to_string).unwrap_or_default()
+        };
+        assert_eq!(
+            summary("demo", None),
+            "Run sample backends and routes, and print curl commands to try"
+        );
+        assert_eq!(
+            summary("install", Some("watch-namespace")),
+            "Namespace to watch, with permissions in this namespace only; may be repeated [default: all]"
+        );
+    }
 }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use pointsman_binding::bound::duration_text;
 use pointsman_control::clock;
 
 use crate::check::reported::{ReportedCondition, ReportedObject, ReportedPage};
@@ -49,10 +50,11 @@ pub fn run(arguments: &WaitArgs) -> Result<ExitCode> {
         is_first = false;
         if deadline.is_some_and(|deadline| clock::instant() >= deadline) {
             let waits = waits.join("\n  ");
-            let timeout = arguments.timeout;
-            output::print_error(&format!(
-                "pointsman: not {state} after {timeout:?}:\n  {waits}"
-            ));
+            let after = match arguments.timeout {
+                Duration::ZERO => String::new(),
+                timeout => format!(" after {}", duration_text(timeout)),
+            };
+            output::print_error(&format!("pointsman: not {state}{after}:\n  {waits}"));
             return Ok(ExitCode::from(1));
         }
         std::thread::sleep(POLL.min(arguments.timeout));

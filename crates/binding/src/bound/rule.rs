@@ -401,3 +401,41 @@ pub fn duration(text: &str) -> Option<std::time::Duration> {
     }
     (!text.is_empty()).then_some(total)
 }
+
+/// Formats a duration as in the Gateway API (GEP-2257).
+pub fn duration_text(duration: std::time::Duration) -> String {
+    let mut rest = duration.as_millis();
+    let mut text = String::new();
+    for (unit, size) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
+        if rest >= size {
+            text.push_str(&format!("{}{unit}", rest / size));
+            rest %= size;
+        }
+    }
+    if text.is_empty() {
+        "0s".to_owned()
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_the_api_writes_them() {
+        let table = [
+            (0, "0s"),
+            (500, "500ms"),
+            (10_000, "10s"),
+            (90_000, "1m30s"),
+            (3_600_001, "1h1ms"),
+        ];
+        for (milliseconds, wanted) in table {
+            assert_eq!(duration_text(Duration::from_millis(milliseconds)), wanted);
+        }
+    }
+}

@@ -28,6 +28,9 @@ use reported::{ReportedCondition, ReportedObject, ReportedPage};
 /// Time limit for a request to a server.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Least width of the column with the types of conditions.
+const MIN_TYPE_WIDTH: usize = 16;
+
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
     if let Some(server) = &arguments.server {
@@ -270,6 +273,8 @@ fn block(object: &ReportedObject, paint: &Paint, out: &mut String) {
     }
     policy_targets(object, paint, out);
     let mut last: Option<&str> = None;
+    let types = object.conditions.iter().map(|condition| &condition.kind);
+    let width = types.map(String::len).fold(MIN_TYPE_WIDTH, usize::max);
     for condition in &object.conditions {
         let section = condition.subject.as_str();
         if last != Some(section) && !section.is_empty() {
@@ -279,7 +284,7 @@ fn block(object: &ReportedObject, paint: &Paint, out: &mut String) {
         }
         last = Some(section);
         let indent = if section.is_empty() { 4 } else { 6 };
-        condition_lines(paint, condition, indent, out);
+        condition_lines(paint, condition, indent, width, out);
     }
     out.push('\n');
 }
@@ -298,7 +303,13 @@ fn policy_targets(object: &ReportedObject, paint: &Paint, out: &mut String) {
     }
 }
 
-fn condition_lines(paint: &Paint, condition: &ReportedCondition, indent: usize, out: &mut String) {
+fn condition_lines(
+    paint: &Paint,
+    condition: &ReportedCondition,
+    indent: usize,
+    width: usize,
+    out: &mut String,
+) {
     let style = if condition.problem {
         Style::Bad
     } else {
@@ -314,7 +325,7 @@ fn condition_lines(paint: &Paint, condition: &ReportedCondition, indent: usize, 
         &condition.reason
     };
     let line = format!(
-        "{:<16} {} {}",
+        "{:<width$} {} {}",
         condition.kind,
         paint.paint(style, &format!("{:<5}", condition.status)),
         reason
@@ -332,4 +343,34 @@ fn located(paint: &Paint, style: Style, finding: &Finding) -> String {
         finding.location(),
         finding.text()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_statuses_of_an_objects_conditions_are_aligned() {
+        let condition = |kind: &str| ReportedCondition {
+            subject: String::new(),
+            kind: kind.to_owned(),
+            status: "True".to_owned(),
+            reason: "Reason".to_owned(),
+            message: String::new(),
+            problem: false,
+        };
+        let object = ReportedObject {
+            object: "HTTPRoute shop/web".to_owned(),
+            position: String::new(),
+            generation: 1,
+            conditions: vec![condition("Accepted"), condition("pointsman.io/InEffect")],
+            attached_routes: BTreeMap::new(),
+            reaches: Vec::new(),
+        };
+        let mut out = String::new();
+        block(&object, &Paint::plain(), &mut out);
+        let columns: Vec<_> = out.lines().filter_map(|line| line.find("True")).collect();
+        assert_eq!(columns.len(), 2, "{out}");
+        assert_eq!(columns[0], columns[1], "{out}");
+    }
 }

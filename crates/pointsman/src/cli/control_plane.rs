@@ -127,7 +127,7 @@ pub struct ClusterArgs {
 
     /// Namespace to watch; may be repeated [default: all]
     ///
-    /// The controller then needs Roles in these namespaces only, and no ClusterRole.
+    /// The controller then needs Roles in these namespaces, and a ClusterRole only for GatewayClasses and TokenReviews.
     #[arg(long = "watch-namespace", value_name = "NAMESPACE", value_parser = name, conflicts_with = "paths")]
     pub watch_namespaces: Vec<String>,
 
@@ -143,11 +143,11 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "NAME", env = "POD_NAME", value_parser = name)]
     pub instance: Option<String>,
 
-    /// IP address of this replica at which the others reach it, on the port of --xds [default: none, so that they don't know its proxies]
+    /// IP address of this replica at which the others reach it, on the port of --xds [default: none; other replicas then don't see this one's proxies]
     #[arg(long, value_name = "IP", env = "POD_IP")]
     pub advertise_address: Option<IpAddr>,
 
-    /// File with this replica's own ServiceAccount token for the audience `pointsman`, by which replicas know each other; reloaded when it changes
+    /// File with this replica's own ServiceAccount token for the audience `pointsman`, with which replicas authenticate to each other; reloaded when it changes
     #[arg(long, value_name = "FILE", conflicts_with = "paths")]
     pub token: Option<PathBuf>,
 
@@ -225,7 +225,7 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "port_offset", value_parser = clap::value_parser!(u16).range(..=64512))]
     pub low_port_offset: u16,
 
-    /// Time from SIGTERM to the --drain period, in which load balancers learn that this proxy ends; it still accepts connections
+    /// Time to keep accepting connections after SIGTERM, before the --drain period, so that load balancers stop sending traffic
     ///
     /// Responses announce the end of HTTP/1 connections meanwhile, so that clients open their next one elsewhere.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]

@@ -24,6 +24,7 @@ pub struct Install {
     pub namespace: String,
 
     /// Namespace to watch, with permissions in this namespace only; may be repeated [default: all]
+    ///
     /// With this flag, cluster-scoped kinds other than GatewayClass are not read.
     #[arg(long = "watch-namespace", value_name = "NAME", value_parser = label)]
     pub watch_namespaces: Vec<String>,

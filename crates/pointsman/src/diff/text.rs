@@ -200,12 +200,12 @@ fn title(difference: &Difference) -> String {
             Some(RulePair {
                 old: None,
                 new: Some(new),
-            }) => format!("{} takes further requests", rule_text(new)),
+            }) => format!("{} matches additional requests", rule_text(new)),
             Some(RulePair {
                 old: Some(old),
                 new: None,
             }) => format!(
-                "{} loses requests, which no rule takes",
+                "{} loses requests, which no rule matches now",
                 rule_text(old)
             ),
             _ => "another rule matches".to_owned(),

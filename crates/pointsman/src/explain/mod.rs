@@ -237,7 +237,7 @@ fn tags_text(tags: &BTreeMap<String, String>) -> String {
 pub fn rule_text(rule: &RuleRef) -> String {
     let mut text = format!("{} {}/{}", rule.kind, rule.namespace, rule.name);
     if let Some(to) = rule.to {
-        let _ = write!(text, " to {to}");
+        let _ = write!(text, " to[{to}]");
     }
     if let Some(index) = rule.rule {
         let _ = write!(text, " rule {index}");

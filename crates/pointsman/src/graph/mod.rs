@@ -35,7 +35,7 @@ pub fn run(arguments: &GraphArgs) -> Result<ExitCode> {
     };
     let graph = filter(graph(&loaded.binder, &loaded.tables), &selection);
     if let (true, Some(name)) = (graph.nodes.is_empty(), &arguments.name) {
-        bail!("`{name}` is the name of no Gateway, route or other object in the graph");
+        bail!("no Gateway, route or other object in the graph is named `{name}`");
     }
     match arguments.output {
         GraphFormat::Json => output::structured(Format::Json, &graph)?,

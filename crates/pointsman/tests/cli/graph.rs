@@ -45,6 +45,15 @@ fn mermaid_and_graphviz_show_routes_backends_and_problems() {
 }
 
 #[test]
+fn a_name_that_no_object_has_is_an_error() {
+    let output = pointsman(&["graph", "-f", "-", "nobody"], WELL);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    let expected = "no Gateway, route or other object in the graph is named `nobody`";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
 fn json_lists_nodes_and_edges() {
     assert_snapshot!(graph(&["-o", "json"]));
 }

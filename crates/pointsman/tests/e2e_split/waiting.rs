@@ -102,7 +102,9 @@ async fn wait_ends_when_the_change_is_in_effect_on_every_proxy() {
         .await;
     assert_eq!(none.status.code(), Some(1));
     assert!(
-        stderr(&none).contains("parent Gateway edge: not in effect"),
+        stderr(&none).starts_with(
+            "pointsman: not in effect:\n  HTTPRoute default/web: parent Gateway edge: not in effect"
+        ),
         "{}",
         stderr(&none)
     );

@@ -13,7 +13,7 @@ use crate::explain::{
     Timeouts,
 };
 
-/// Returns the differences between the effects of two decisions for the same request. A rule of another name with the same effect is none.
+/// Returns the differences between the effects of two decisions for the same request. A different rule with the same effect does not count.
 pub(super) fn changes(
     old: (&Side<'_>, &Decision<'_>),
     new: (&Side<'_>, &Decision<'_>),

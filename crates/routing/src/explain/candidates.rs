@@ -447,7 +447,7 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion)
         // In Kuma, rules of equal specificity are possible. The Gateway API's criteria leave no such case.
         _ if winner.rule != loser.rule && entry.route.dialect == Dialect::Kuma => {
             let to = hit.rule.from.first().and_then(|source| source.to);
-            let to = to.map(|to| format!("to {to} ")).unwrap_or_default();
+            let to = to.map(|to| format!("to[{to}] ")).unwrap_or_default();
             format!(
                 "{to}rule {index} of the same policy comes first, and its match is equally specific"
             )

@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use pointsman_binding::bound::{
-    Backend, BackendName, BoundRule, Endpoints, Fault, Mirror, Tags, WeightedBackend,
+    Backend, BackendName, BoundRule, Endpoints, Fault, Mirror, Tags, WeightedBackend, duration_text,
 };
 use pointsman_resources::ObjectKey;
 
@@ -321,40 +320,4 @@ pub(crate) fn timeouts(rule: &BoundRule) -> Option<Timeouts> {
         backend_request: rule.backend_timeout.map(duration_text),
     };
     (timeouts.request.is_some() || timeouts.backend_request.is_some()).then_some(timeouts)
-}
-
-/// Formats a duration as in the Gateway API (GEP-2257).
-fn duration_text(duration: Duration) -> String {
-    let mut rest = duration.as_millis();
-    let mut text = String::new();
-    for (unit, size) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
-        if rest >= size {
-            text.push_str(&format!("{}{unit}", rest / size));
-            rest %= size;
-        }
-    }
-    if text.is_empty() {
-        "0s".to_owned()
-    } else {
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_written_as_the_api_writes_them() {
-        let table = [
-            (0, "0s"),
-            (500, "500ms"),
-            (10_000, "10s"),
-            (90_000, "1m30s"),
-            (3_600_001, "1h1ms"),
-        ];
-        for (milliseconds, wanted) in table {
-            assert_eq!(duration_text(Duration::from_millis(milliseconds)), wanted);
-        }
-    }
 }
