@@ -482,6 +482,13 @@ pub struct ClusterSource {
     #[arg(short = 'A', long, conflicts_with = "paths")]
     pub all_namespaces: bool,
 
+    #[command(flatten)]
+    pub connection: ClusterConnection,
+}
+
+/// Flags by which commands select the cluster to read, besides the namespace.
+#[derive(Args, Clone, Default)]
+pub struct ClusterConnection {
     /// Kubeconfig of the cluster [default: KUBECONFIG, or ~/.kube/config]
     #[arg(long, value_name = "FILE", conflicts_with = "paths")]
     pub kubeconfig: Option<PathBuf>,

@@ -9,7 +9,9 @@ use pointsman_kube::connect::{ConnectError, connect};
 use pointsman_kube::listing::{self, Installation, Listing};
 use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 
-use crate::cli::{DEFAULT_GATEWAY_CLASS, EndpointAddresses, Sources, check_limit};
+use crate::cli::{
+    ClusterConnection, DEFAULT_GATEWAY_CLASS, EndpointAddresses, Sources, check_limit,
+};
 use crate::output;
 
 /// Objects that a report covers. Others are read too, because objects reference each other.
@@ -39,7 +41,7 @@ pub fn load(sources: &Sources) -> Result<(Loaded, ReportScope)> {
     }
     let permissions = sources.permissions.permissions()?;
     let mut objects = offline::read(&sources.paths);
-    if let Some(class) = &sources.cluster.gateway_class {
+    if let Some(class) = &sources.cluster.connection.gateway_class {
         add_gateway_class(&mut objects, installation(sources, class));
     }
     let loaded = offline::bind(objects, controller(sources), &permissions);
@@ -82,11 +84,16 @@ fn load_cluster(sources: &Sources) -> Result<(Loaded, ReportScope)> {
         .enable_all()
         .build()?;
     let (listing, namespace) = runtime.block_on(async {
-        let connection = connect(flags.kubeconfig.as_deref(), flags.context.as_deref());
+        let ClusterConnection {
+            kubeconfig,
+            context,
+            gateway_class,
+        } = &flags.connection;
+        let connection = connect(kubeconfig.as_deref(), context.as_deref());
         let connection = connection.await.map_err(explain_default)?;
         let namespace = flags.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| connection.namespace.clone());
-        let class = flags.gateway_class.as_deref();
+        let class = gateway_class.as_deref();
         let installation = installation(sources, class.unwrap_or(DEFAULT_GATEWAY_CLASS));
         let listing = listing::list(&connection.client, &namespace, installation).await;
         let listing = listing.with_context(|| format!("cluster {}", connection.url))?;

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{ClusterSource, Format, Paths, PermissionArgs, Sources, control_plane};
+use super::{
+    ClusterConnection, ClusterSource, Format, Paths, PermissionArgs, Sources, control_plane,
+};
 
 /// Arguments of `diff`.
 #[derive(Args)]
@@ -56,7 +58,10 @@ impl Diff {
         Sources {
             paths: paths.to_vec(),
             cluster: ClusterSource {
-                gateway_class: self.gateway_class.clone(),
+                connection: ClusterConnection {
+                    gateway_class: self.gateway_class.clone(),
+                    ..ClusterConnection::default()
+                },
                 ..ClusterSource::default()
             },
             controller_name: self.controller_name.clone(),

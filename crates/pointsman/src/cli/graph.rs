@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{ClusterSource, Format, PermissionArgs, Sources, control_plane};
+use super::{ClusterConnection, ClusterSource, Format, PermissionArgs, Sources, control_plane};
 
 /// Arguments of `graph`.
 #[derive(Args)]
@@ -23,17 +23,8 @@ pub struct GraphArgs {
     #[arg(short = 'A', long, conflicts_with_all = ["paths", "namespace"])]
     pub all_namespaces: bool,
 
-    /// Kubeconfig of the cluster [default: KUBECONFIG, or ~/.kube/config]
-    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig [default: the current one]
-    #[arg(long, value_name = "NAME", conflicts_with = "paths")]
-    pub context: Option<String>,
-
-    /// GatewayClass of the controller that is assumed to exist if the manifests do not have it, or if the user may not list those of the cluster [default: none for manifests, `pointsman` for a cluster]
-    #[arg(long, value_name = "NAME", value_parser = control_plane::name)]
-    pub gateway_class: Option<String>,
+    #[command(flatten)]
+    pub connection: ClusterConnection,
 
     /// Name of the controller of the GatewayClasses
     #[arg(long, value_name = "NAME", default_value = pointsman_binding::CONTROLLER_NAME, value_parser = control_plane::controller_name)]
@@ -73,9 +64,7 @@ impl GraphArgs {
             cluster: ClusterSource {
                 namespace: self.namespace.clone().filter(|_| is_cluster),
                 all_namespaces: self.all_namespaces,
-                kubeconfig: self.kubeconfig.clone(),
-                context: self.context.clone(),
-                gateway_class: self.gateway_class.clone(),
+                connection: self.connection.clone(),
             },
             controller_name: self.controller_name.clone(),
             permissions: self.permissions.clone(),
