@@ -13,6 +13,7 @@
 //! - `data_sources` reads files and environment variables that objects name, such as certificates of Kuma's gateways.
 //! - `identities` issues the certificates that proxies of a mesh present to each other.
 //! - `journal` holds statuses with their transition times, `timed_status` in little memory. [`report`] renders them, with warnings.
+//! - [`conditions`] is the page that `wait` and `check --server` read.
 //! - [`status_log`] logs each change, and problems as they appear and are resolved.
 //! - [`snapshot`] publishes the configuration in effect to readers, which never delay a change; `inputs` makes that cheap. [`explain`] explains requests.
 //! - [`graph`] is the topology as nodes and edges, for pictures of it.
@@ -22,6 +23,7 @@
 //! This crate carries no traffic and binds no port: it depends on `resources`, `binding` and `routing`, never on `proxy`.
 
 pub mod clock;
+pub mod conditions;
 mod content_access;
 mod data_sources;
 pub mod diff;

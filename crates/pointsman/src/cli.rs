@@ -33,7 +33,7 @@ pub use control_plane::{Controller, ProxyArgs, XDS_PORT, check_limit};
 pub use diff::Diff;
 pub use graph::{GraphArgs, GraphFormat};
 pub use install::{DEFAULT_GATEWAY_CLASS, Install};
-pub use server::{ObjectRef, StatusArgs, WaitArgs, WaitState};
+pub use server::{ObjectRef, StatusArgs, WaitArgs};
 
 #[derive(Subcommand)]
 pub enum Verb {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use pointsman_binding::bound::duration_text;
 use pointsman_control::clock;
+use pointsman_control::conditions::{ObjectState, ReportedPage};
 
-use crate::check::reported::{ReportedCondition, ReportedObject, ReportedPage};
-use crate::cli::{ObjectRef, WaitArgs, WaitState};
+use crate::cli::{ObjectRef, WaitArgs};
 use crate::output;
 
 /// Interval between requests.
@@ -19,12 +19,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `wait`.
 pub fn run(arguments: &WaitArgs) -> Result<ExitCode> {
-    let WaitArgs { state, objects, .. } = arguments;
+    let (state, objects) = (arguments.state.object_state(), &arguments.objects);
     if let Some(object) = objects.iter().find(|object| !state.applies_to(object.kind)) {
         let kinds = match state {
-            WaitState::InEffect => "routes and Kuma's policies",
-            WaitState::Programmed => "Gateways, ListenerSets and MeshGateways",
-            WaitState::Accepted => "resources with a status",
+            ObjectState::InEffect => "routes and Kuma's policies",
+            ObjectState::Programmed => "Gateways, ListenerSets and MeshGateways",
+            ObjectState::Accepted => "resources with a status",
         };
         bail!("{object} can't be waited for: only {kinds} can be {state}");
     }
@@ -34,13 +34,13 @@ pub fn run(arguments: &WaitArgs) -> Result<ExitCode> {
     let deadline = clock::instant().checked_add(arguments.timeout);
     let mut is_first = true;
     loop {
-        let waits = match waits_for(arguments) {
-            Ok(waits) => waits,
+        let unmet = match unmet_conditions(arguments) {
+            Ok(unmet) => unmet,
             // A server that responded before may be restarting.
             Err(error) if !is_first => vec![format!("{error:#}")],
             Err(error) => return Err(error),
         };
-        if waits.is_empty() {
+        if unmet.is_empty() {
             let lines = objects
                 .iter()
                 .map(|object| format!("{object} is {state}\n"));
@@ -49,12 +49,12 @@ pub fn run(arguments: &WaitArgs) -> Result<ExitCode> {
         }
         is_first = false;
         if deadline.is_some_and(|deadline| clock::instant() >= deadline) {
-            let waits = waits.join("\n  ");
+            let unmet = unmet.join("\n  ");
             let after = match arguments.timeout {
                 Duration::ZERO => String::new(),
                 timeout => format!(" after {}", duration_text(timeout)),
             };
-            output::print_error(&format!("pointsman: not {state}{after}:\n  {waits}"));
+            output::print_error(&format!("pointsman: not {state}{after}:\n  {unmet}"));
             return Ok(ExitCode::from(1));
         }
         std::thread::sleep(POLL.min(arguments.timeout));
@@ -62,11 +62,12 @@ pub fn run(arguments: &WaitArgs) -> Result<ExitCode> {
 }
 
 /// Returns the conditions that are not met; empty if all resources have the state.
-fn waits_for(arguments: &WaitArgs) -> Result<Vec<String>> {
+fn unmet_conditions(arguments: &WaitArgs) -> Result<Vec<String>> {
     let timeout = arguments
         .timeout
         .clamp(Duration::from_secs(1), REQUEST_TIMEOUT);
-    let mut waits = Vec::new();
+    let state = arguments.state.object_state();
+    let mut unmet = Vec::new();
     for object in &arguments.objects {
         let ObjectRef {
             kind,
@@ -75,82 +76,8 @@ fn waits_for(arguments: &WaitArgs) -> Result<Vec<String>> {
         } = object;
         let target = format!("/conditions?kind={kind}&namespace={namespace}&name={name}");
         let page: ReportedPage = arguments.server.json(&target, timeout)?;
-        let reason = match page.objects.as_slice() {
-            [] => Some("not found in the controller's configuration".to_owned()),
-            [found] => waits_for_object(found, arguments),
-            [..] => Some("several resources have this name".to_owned()),
-        };
-        waits.extend(reason.map(|reason| format!("{object}: {reason}")));
+        let conditions = page.unmet_conditions(state, arguments.generation);
+        unmet.extend(conditions.map(|conditions| format!("{object}: {conditions}")));
     }
-    Ok(waits)
-}
-
-/// Returns the reason why a resource does not have the state.
-fn waits_for_object(object: &ReportedObject, arguments: &WaitArgs) -> Option<String> {
-    if let Some(wanted) = arguments.generation
-        && object.generation < wanted
-    {
-        let has = object.generation;
-        return Some(format!(
-            "the controller has seen generation {has}, not yet {wanted}"
-        ));
-    }
-    if object.conditions.is_empty() {
-        return Some("none of its parents is managed by Pointsman".to_owned());
-    }
-    let mut subjects: Vec<&str> = object.conditions.iter().map(|c| &*c.subject).collect();
-    subjects.dedup();
-    if arguments.state == WaitState::Programmed {
-        // The condition of the resource itself summarizes those of its listeners. Some kinds have only the latter.
-        let has_own = subjects.contains(&"") && has(object, "", "Programmed");
-        subjects.retain(|subject| subject.is_empty() == has_own);
-    }
-    let reasons = subjects.into_iter().filter_map(|subject| {
-        let reason = waits_for_subject(object, subject, arguments.state)?;
-        Some(match subject {
-            "" => reason,
-            subject => format!("{subject}: {reason}"),
-        })
-    });
-    let reasons: Vec<String> = reasons.collect();
-    (!reasons.is_empty()).then(|| reasons.join("; "))
-}
-
-fn has(object: &ReportedObject, subject: &str, kind: &str) -> bool {
-    find(object, subject, kind).is_some()
-}
-
-fn find<'o>(
-    object: &'o ReportedObject,
-    subject: &str,
-    kind: &str,
-) -> Option<&'o ReportedCondition> {
-    let mut all = object.conditions.iter();
-    all.find(|condition| condition.subject == subject && condition.kind == kind)
-}
-
-fn waits_for_subject(object: &ReportedObject, subject: &str, state: WaitState) -> Option<String> {
-    // A resource that is not accepted can't be in another state.
-    let accepted = find(object, subject, "Accepted");
-    if let Some(reason) = accepted.and_then(|condition| describe(condition, "not accepted")) {
-        return Some(reason);
-    }
-    match find(object, subject, state.condition()) {
-        Some(condition) => describe(condition, &format!("not {state}")),
-        None => Some("it applies to no traffic".to_owned()),
-    }
-}
-
-/// Describes a condition that is not true.
-fn describe(condition: &ReportedCondition, what: &str) -> Option<String> {
-    if condition.status == "True" {
-        return None;
-    }
-    let ReportedCondition {
-        reason, message, ..
-    } = condition;
-    Some(match message.is_empty() {
-        true => format!("{what} ({reason})"),
-        false => format!("{what} ({reason}): {message}"),
-    })
+    Ok(unmet)
 }

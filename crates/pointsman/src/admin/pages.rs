@@ -1,10 +1,10 @@
 //! The pages of the admin server.
 
+use pointsman_control::conditions::ReportedPage;
 use pointsman_control::explain::RequestDescription;
 use pointsman_control::explain::explain as control_explain;
 
 use super::{AdminResponse, AdminState, Body, PeerState, config, peer};
-use crate::check::reported::ReportedPage;
 use crate::cli::{Format, Paths};
 use crate::explain;
 use crate::output::Paint;

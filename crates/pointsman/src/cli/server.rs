@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use pointsman_control::conditions::ObjectState;
 use pointsman_resources::Kind;
 
 use super::{Format, duration};
@@ -62,34 +63,13 @@ pub enum WaitState {
 }
 
 impl WaitState {
-    /// Returns the type of the condition.
-    pub fn condition(self) -> &'static str {
+    /// Returns the state that the conditions have to report.
+    pub fn object_state(self) -> ObjectState {
         match self {
-            WaitState::InEffect => pointsman_binding::status::effect::IN_EFFECT,
-            WaitState::Accepted => "Accepted",
-            WaitState::Programmed => "Programmed",
+            WaitState::InEffect => ObjectState::InEffect,
+            WaitState::Accepted => ObjectState::Accepted,
+            WaitState::Programmed => ObjectState::Programmed,
         }
-    }
-
-    /// Returns true if objects of a kind can be in the state.
-    pub fn applies_to(self, kind: Kind) -> bool {
-        match self {
-            WaitState::InEffect => kind.is_route() || kind.is_mesh_route(),
-            WaitState::Accepted => true,
-            WaitState::Programmed => {
-                matches!(kind, Kind::Gateway | Kind::ListenerSet | Kind::MeshGateway)
-            }
-        }
-    }
-}
-
-impl fmt::Display for WaitState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WaitState::InEffect => "in effect",
-            WaitState::Accepted => "accepted",
-            WaitState::Programmed => "programmed",
-        })
     }
 }
 

@@ -1,12 +1,19 @@
 //! The page `/conditions` of the admin server: conditions of objects, without times and without those of other controllers.
+//! `wait` decides by it whether objects have reached a state.
 
 use std::collections::BTreeMap;
 
 use pointsman_binding::status::{Condition, Status, StatusBody};
-use pointsman_control::{Snapshot, StatusEntry};
 use pointsman_resources::ObjectKey;
 use pointsman_resources::read::Document;
 use serde::{Deserialize, Serialize};
+
+use crate::journal::StatusEntry;
+use crate::snapshot::Snapshot;
+
+mod unmet;
+
+pub use unmet::ObjectState;
 
 /// Maximum number of proxies that are listed for one destination of a Kuma policy.
 const MAX_PROXIES: usize = 10;
@@ -46,10 +53,14 @@ pub struct ReportedObject {
 pub struct ReportedCondition {
     /// A listener, a parent, an ancestor, or empty for the object itself.
     pub subject: String,
+    /// Type of the condition, which is unique for a subject.
     #[serde(rename = "type")]
     pub kind: String,
+    /// `True`, `False` or `Unknown`.
     pub status: String,
+    /// Reason, for programs.
     pub reason: String,
+    /// Explanation for people; may be empty.
     pub message: String,
     /// True if it reports a problem.
     pub problem: bool,
@@ -58,6 +69,7 @@ pub struct ReportedCondition {
 /// A destination or MeshGateway to which a Kuma policy applies.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Reach {
+    /// Name of the destination or MeshGateway.
     pub to: String,
     /// The first few proxies that call or serve it.
     pub proxies: Vec<String>,

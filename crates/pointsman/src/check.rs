@@ -1,8 +1,6 @@
 //! The command `check`: reports the status that a controller would write, for manifests or for the objects of a cluster; or with `--server`, the status that a
 //! running process reports.
 
-pub mod reported;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use pointsman_control::conditions::{ReportedCondition, ReportedObject, ReportedPage};
 use pointsman_control::offline::Loaded;
 use pointsman_control::{clock, report};
 use pointsman_resources::text::single_line;
@@ -23,7 +22,6 @@ use crate::client::ServerUrl;
 use crate::input::{self, ReportScope};
 use crate::merged_rules;
 use crate::output::{self, Paint, Style};
-use reported::{ReportedCondition, ReportedObject, ReportedPage};
 
 /// Time limit for a request to a server.
 const TIMEOUT: Duration = Duration::from_secs(30);
