@@ -20,7 +20,6 @@ mod run;
 mod serving;
 mod status;
 mod wait;
-mod yaml;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

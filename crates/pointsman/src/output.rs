@@ -5,10 +5,10 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
 use pointsman_resources::text::{is_control, push_escaped};
+use pointsman_resources::to_yaml;
 use serde::Serialize;
 
 use crate::cli::Format;
-use crate::yaml;
 
 /// Style of text on a terminal.
 #[derive(Clone, Copy)]
@@ -78,7 +78,7 @@ impl Paint {
 /// Prints a value as JSON or YAML. Text output is rendered by the caller.
 pub fn structured(format: Format, value: &impl Serialize) -> Result<()> {
     let text = match format {
-        Format::Yaml => yaml::to_string(&serde_json::to_value(value)?),
+        Format::Yaml => to_yaml(&serde_json::to_value(value)?),
         Format::Json | Format::Text => serde_json::to_string_pretty(value)? + "\n",
     };
     write(&text)

@@ -20,7 +20,7 @@ mod schema;
 pub mod served;
 pub mod text;
 
-pub use document::Position;
+pub use document::{Position, to_yaml};
 pub use finding::{Finding, Severity};
 pub use meta::{Age, Kind, Meta, Name, NamespaceName, ObjectKey};
 pub use schema::validate::closest;

@@ -12,10 +12,11 @@ mod tests;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use pointsman_resources::to_yaml;
 use serde_json::{Value, json};
 
 use crate::cli::Install;
-use crate::{output, yaml};
+use crate::output;
 
 /// Name of all objects of an installation, which has its own namespace.
 const NAME: &str = "pointsman-controller";
@@ -36,7 +37,7 @@ pub fn run(arguments: &Install) -> Result<ExitCode> {
 
 /// Returns the YAML documents of an installation.
 fn documents(arguments: &Install) -> Result<Vec<String>> {
-    let mut documents = vec![yaml::to_string(&namespace(arguments))];
+    let mut documents = vec![to_yaml(&namespace(arguments))];
     let crds = CRDS.iter().filter(|_| !arguments.skip_crds).copied();
     let crds = crds.chain(arguments.kuma_crds.then_some(KUMA_CRDS));
     documents.extend(crds.map(str::to_owned));
@@ -44,7 +45,7 @@ fn documents(arguments: &Install) -> Result<Vec<String>> {
     objects.extend(controller::objects(arguments));
     objects.push(gateway_class(arguments));
     objects.extend(monitoring::objects(arguments)?);
-    documents.extend(objects.iter().map(yaml::to_string));
+    documents.extend(objects.iter().map(to_yaml));
     Ok(documents)
 }
 

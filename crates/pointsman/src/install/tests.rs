@@ -43,7 +43,7 @@ fn the_charts_rules_are_those_of_the_table() {
     });
     let text = format!(
         "# From crates/kube/src/permissions.rs. UPDATE=1 cargo test -p pointsman install writes it.\n{}",
-        yaml::to_string(&rules)
+        to_yaml(&rules)
     );
     let path = root().join("deploy/helm/pointsman/files/permissions.yaml");
     if std::env::var_os("UPDATE").is_some() {

@@ -2,15 +2,18 @@
 //!
 //! A file is split at its `---` lines before it is parsed, so that a syntax error affects one document only. Scalars have the types that
 //! kubectl assigns to them (YAML 1.1 booleans, octal numbers). Input is untrusted: nesting depth and the expansion of aliases are limited.
+//! `yaml_writer` converts JSON values to YAML.
 
 mod json;
 mod positions;
 mod scalar;
 mod split;
 mod yaml;
+mod yaml_writer;
 
 pub use positions::Positions;
 use serde_json::{Number, Value as Json};
+pub use yaml_writer::to_yaml;
 
 /// Maximum nesting depth of a document, far above that of any Kubernetes object. Recursive functions over nodes rely on it.
 pub const MAX_DEPTH: usize = 100;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Converts a value to a YAML document.
-pub fn to_string(value: &Value) -> String {
+pub fn to_yaml(value: &Value) -> String {
     let mut out = String::new();
     match value {
         Value::Object(map) if !map.is_empty() => block(value, 0, &mut out),
@@ -136,16 +136,16 @@ mod tests {
             },
             "nested": [[1, [2, {"k": []}]], {"m": {}}, {"a": 1, "b": [{"c": null}, true, -1.5]}],
         });
-        let mut reader = pointsman_resources::read::ManifestReader::new();
-        reader.read("out.yaml", to_string(&value).as_bytes());
+        let mut reader = crate::read::ManifestReader::new();
+        reader.read("out.yaml", to_yaml(&value).as_bytes());
         let input = reader.finish();
         let errors: Vec<String> = input
             .findings
             .iter()
-            .filter(|f| f.severity == pointsman_resources::Severity::Error)
+            .filter(|f| f.severity == crate::Severity::Error)
             .map(ToString::to_string)
             .collect();
-        assert_eq!(errors, [] as [&str; 0], "{}", to_string(&value));
-        assert_eq!(input.documents[0].object(), value, "{}", to_string(&value));
+        assert_eq!(errors, [] as [&str; 0], "{}", to_yaml(&value));
+        assert_eq!(input.documents[0].object(), value, "{}", to_yaml(&value));
     }
 }
