@@ -17,7 +17,8 @@
 //! - [`status_log`] logs each change, and problems as they appear and are resolved.
 //! - [`snapshot`] publishes the configuration in effect to readers, which never delay a change; `inputs` makes that cheap. [`explain`] explains requests.
 //! - [`graph`] is the topology as nodes and edges, for pictures of it.
-//! - [`offline`] reads and binds manifests once, for commands that carry no traffic; [`diff`] compares two sets of them.
+//! - [`offline`] reads and binds manifests once, for commands that carry no traffic; [`diff`] compares two sets of them. [`merged_rules`] shows the effective
+//!   rules of Kuma's policies.
 //! - [`clock`] is the only module that reads the time.
 //!
 //! This crate carries no traffic and binds no port: it depends on `resources`, `binding` and `routing`, never on `proxy`.
@@ -35,6 +36,7 @@ mod inputs;
 mod journal;
 pub mod mailbox;
 mod manifest_permissions;
+pub mod merged_rules;
 pub mod offline;
 mod reconciler;
 pub mod report;
