@@ -10,14 +10,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pointsman_binding::Warning;
 use pointsman_binding::status::{Condition, Status};
+use pointsman_binding::{CONTROLLER_NAME, Warning};
 use pointsman_resources::text::counted;
-use pointsman_resources::{Finding, ObjectKey, Severity};
+use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 
 use crate::journal::StatusEntry;
+use crate::snapshot::Snapshot;
 
-/// Problems that one change may log as new, and as resolved.
+/// Problems that one change may log as new, and as resolved; also those that explain why no listener is open.
 const MAX_LINES: usize = 10;
 
 /// Source of problems. Those of one source are replaced together.
@@ -269,6 +270,34 @@ pub fn problems(status: &Status) -> Vec<StatusProblem> {
             },
         })
         .collect()
+}
+
+/// Returns the reason why no listener is open: problems of Gateways, or no Gateway to serve.
+pub fn idle_reason(snapshot: &Snapshot) -> String {
+    let mut lines = Vec::new();
+    for entry in snapshot.entries.values() {
+        let key = entry.document.resource.key();
+        let is_gateway = matches!(
+            key.kind,
+            Kind::Gateway | Kind::ListenerSet | Kind::MeshGateway
+        );
+        if let Some(status) = entry.status.as_ref().filter(|_| is_gateway) {
+            let own = problems(status).into_iter();
+            lines.extend(own.map(|problem| format!("\n    {key}: {}", problem.text)));
+        }
+    }
+    if lines.is_empty() {
+        return format!(
+            "there is no Gateway of a GatewayClass with controllerName {CONTROLLER_NAME}, no Service with a clusterIP of this machine, and no Kuma Dataplane (or \
+             none that --dataplane selects)"
+        );
+    }
+    let more = lines.len().saturating_sub(MAX_LINES);
+    lines.truncate(MAX_LINES);
+    if more > 0 {
+        lines.push(format!("\n    and {more} more"));
+    }
+    format!("no listener can serve traffic{}", lines.concat())
 }
 
 /// Joins conditions with their messages. A message that several conditions share appears once; one that ends with another includes it.

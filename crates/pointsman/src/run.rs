@@ -7,10 +7,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
-use pointsman_binding::CONTROLLER_NAME;
-use pointsman_control::{Inbox, Reconciler, Snapshot, Snapshots, status_log};
+use pointsman_control::{Inbox, Reconciler, Snapshots, status_log};
 use pointsman_proxy::SocketFactory;
-use pointsman_resources::Kind;
 
 use crate::admin::AdminState;
 use crate::cli::Run;
@@ -53,7 +51,10 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     if !arguments.quiet {
         let mut listeners = lock(&data_plane).describe().join("\n");
         if listeners.is_empty() {
-            listeners = format!("not listening: {}", idle_reason(&snapshots.latest()));
+            listeners = format!(
+                "not listening: {}",
+                status_log::idle_reason(&snapshots.latest())
+            );
         }
         serving::announce(&listeners, admin_address)?;
     }
@@ -68,33 +69,4 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
         &mut lock(&data_plane),
         &arguments.data_plane,
     ))
-}
-
-/// Returns the reason why there is no listener: problems of Gateways, or no Gateway to serve.
-fn idle_reason(snapshot: &Snapshot) -> String {
-    let mut problems = Vec::new();
-    for entry in snapshot.entries.values() {
-        let key = entry.document.resource.key();
-        let is_gateway = matches!(
-            key.kind,
-            Kind::Gateway | Kind::ListenerSet | Kind::MeshGateway
-        );
-        if let Some(status) = entry.status.as_ref().filter(|_| is_gateway) {
-            let own = status_log::problems(status).into_iter();
-            problems.extend(own.map(|problem| format!("\n    {key}: {}", problem.text)));
-        }
-    }
-    if problems.is_empty() {
-        return format!(
-            "there is no Gateway of a GatewayClass with controllerName {CONTROLLER_NAME}, no Service with a clusterIP of this machine, and no Kuma Dataplane (or \
-             none that --dataplane selects)"
-        );
-    }
-    const MAX_PROBLEMS: usize = 10;
-    let more = problems.len().saturating_sub(MAX_PROBLEMS);
-    problems.truncate(MAX_PROBLEMS);
-    if more > 0 {
-        problems.push(format!("\n    and {more} more"));
-    }
-    format!("no listener can serve traffic{}", problems.concat())
 }
