@@ -10,8 +10,10 @@
 //! - `watch` watches generated objects, `observed` extracts the relevant facts, and `state` derives the state of a Gateway from them, for its status.
 //! - `registry` holds the desired and the observed objects of all Gateways.
 //! - `applier` applies the desired objects while this process is the leader.
+//! - `accounts` finds the Gateways whose proxies have a ServiceAccount.
 //! - `owner` decides which objects belong to a Gateway. No other object is ever changed.
 
+mod accounts;
 mod applier;
 mod fingerprint;
 mod name;
@@ -25,6 +27,7 @@ mod watch;
 use std::net::IpAddr;
 use std::time::Duration;
 
+pub use accounts::GatewayAccounts;
 pub(crate) use applier::Applier;
 pub use name::{label_value, object_name};
 pub use registry::InfrastructureSink;

@@ -1,14 +1,13 @@
 //! Authorization by ServiceAccount. Each Gateway has its own account, whose proxies receive only the configuration of this Gateway. Other controllers have the
 //! account of this one.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use pointsman_control::{Snapshot, Snapshots};
-use pointsman_kube::gateways::object_name;
+use pointsman_control::Snapshots;
+use pointsman_kube::gateways::GatewayAccounts;
 use pointsman_kube::identity::tokens::{Account, Reviewer, TokenError};
-use pointsman_resources::{Name, Resource};
+use pointsman_resources::Name;
 use pointsman_wire::server::{
     Authorize, AuthorizeController, CredentialValidity, Grant, Peer, PermissionCheck, ProxyName,
     Refusal, Selector, Subscription, Token, Verify,
@@ -17,7 +16,7 @@ use tokio::time::Instant;
 
 /// Authorizes proxies by the ServiceAccount tokens that they present.
 pub fn authorize(reviewer: Arc<Reviewer>, snapshots: Arc<Snapshots>) -> Authorize {
-    let gateways = Arc::new(Gateways::new(snapshots));
+    let gateways = Arc::new(GatewayAccounts::new(snapshots));
     Arc::new(move |peer| {
         let (reviewer, gateways) = (reviewer.clone(), gateways.clone());
         Box::pin(async move { decide(&peer, &reviewer, gateways).await })
@@ -27,7 +26,7 @@ pub fn authorize(reviewer: Arc<Reviewer>, snapshots: Arc<Snapshots>) -> Authoriz
 async fn decide(
     peer: &Peer,
     reviewer: &Arc<Reviewer>,
-    gateways: Arc<Gateways>,
+    gateways: Arc<GatewayAccounts>,
 ) -> Result<Grant, Refusal> {
     let token = peer.token.as_ref();
     let token =
@@ -91,7 +90,11 @@ async fn decide_controller(
     })
 }
 
-fn grant(account: Account, verify: Verify, gateways: Arc<Gateways>) -> Result<Grant, Refusal> {
+fn grant(
+    account: Account,
+    verify: Verify,
+    gateways: Arc<GatewayAccounts>,
+) -> Result<Grant, Refusal> {
     let Account {
         namespace,
         name,
@@ -100,7 +103,7 @@ fn grant(account: Account, verify: Verify, gateways: Arc<Gateways>) -> Result<Gr
     } = account;
     let key = Name::new(&*namespace, &*name);
     Ok(Grant {
-        subscription: gateways.permitted(&key)?,
+        subscription: permitted(&gateways, &key)?,
         identities: vec![format!("system:serviceaccount:{namespace}:{name}")],
         name: match pod {
             Some(pod) => ProxyName::Proven(format!("{namespace}/{pod}")),
@@ -110,65 +113,24 @@ fn grant(account: Account, verify: Verify, gateways: Arc<Gateways>) -> Result<Gr
             expires: Some(Instant::from_std(expires)),
             verify: Some(verify),
         },
-        permission_check: PermissionCheck::new(move || gateways.permitted(&key)),
+        permission_check: PermissionCheck::new(move || permitted(&gateways, &key)),
     })
 }
 
-/// Gateways by their account. An account has the name of the objects that are generated for a Gateway, so it hardly ever has more than one Gateway.
-struct Gateways {
-    snapshots: Arc<Snapshots>,
-    /// Gateways of the latest snapshot, and its version. Cached, because the permissions of all open streams are looked up every few seconds.
-    index: Mutex<Option<(u64, Index)>>,
-}
-
-type Index = HashMap<Name, Vec<Name>>;
-
-impl Gateways {
-    fn new(snapshots: Arc<Snapshots>) -> Self {
-        Gateways {
-            snapshots,
-            index: Mutex::default(),
-        }
+/// Returns the permitted subscription of an account's proxies.
+fn permitted(gateways: &GatewayAccounts, account: &Name) -> Result<Subscription, Refusal> {
+    let gateways = gateways.gateways(account);
+    if gateways.is_empty() {
+        let why = format!("ServiceAccount {account} does not belong to a Gateway");
+        return Err(Refusal::Forbidden(why));
     }
-
-    /// Returns the permitted subscription of an account's proxies.
-    fn permitted(&self, account: &Name) -> Result<Subscription, Refusal> {
-        let snapshot = self.snapshots.latest();
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = match &mut *index {
-            Some((version, index)) if *version == snapshot.version => index,
-            outdated => &mut outdated.insert((snapshot.version, by_account(&snapshot))).1,
-        };
-        let Some(gateways) = index.get(account) else {
-            let why = format!("ServiceAccount {account} does not belong to a Gateway");
-            return Err(Refusal::Forbidden(why));
-        };
-        let selectors = gateways
-            .iter()
-            .map(|gateway| Selector::gateway(&gateway.to_string()));
-        let selectors: Result<_, _> = selectors.collect();
-        Ok(Subscription::Selected(
-            selectors.map_err(Refusal::Forbidden)?,
-        ))
-    }
-}
-
-fn by_account(snapshot: &Snapshot) -> Index {
-    let entries = snapshot.entries.values();
-    // Gateways of other controllers have no status here.
-    let managed = entries.filter(|entry| entry.status.is_some());
-    let gateways = managed.filter_map(|entry| match &entry.document.resource {
-        Resource::Gateway(gateway) => Some(gateway),
-        _ => None,
-    });
-    let mut index = Index::new();
-    for gateway in gateways {
-        let name = gateway.metadata.key();
-        let account = object_name(&name, &gateway.spec.gateway_class_name);
-        let account = Name::new(&*name.namespace, &*account);
-        index.entry(account).or_default().push(name);
-    }
-    index
+    let selectors = gateways
+        .iter()
+        .map(|gateway| Selector::gateway(&gateway.to_string()));
+    let selectors: Result<_, _> = selectors.collect();
+    Ok(Subscription::Selected(
+        selectors.map_err(Refusal::Forbidden)?,
+    ))
 }
 
 #[cfg(test)]
@@ -191,7 +153,7 @@ mod tests {
 
     struct Cluster {
         reconciler: Reconciler,
-        gateways: Arc<Gateways>,
+        gateways: Arc<GatewayAccounts>,
     }
 
     fn cluster() -> Cluster {
@@ -206,7 +168,7 @@ mod tests {
             objects: objects.collect(),
             ..SourceUpdate::default()
         });
-        let gateways = Arc::new(Gateways::new(snapshots));
+        let gateways = Arc::new(GatewayAccounts::new(snapshots));
         Cluster {
             reconciler,
             gateways,
