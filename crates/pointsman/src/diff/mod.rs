@@ -1,15 +1,17 @@
 //! The command `diff`: reports which requests two sets of manifests treat differently.
 
-mod recorded;
 mod text;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use pointsman_control::diff::compare;
 use pointsman_control::offline::Loaded;
+use pointsman_proxy::logged_listener;
 use pointsman_resources::Severity;
+use pointsman_routing::diff::{RecordedRequest, parse_recorded};
+use pointsman_routing::{PathPolicy, Tables};
 
 use crate::cli::{Diff, Format};
 use crate::input;
@@ -29,7 +31,7 @@ pub fn run(arguments: &Diff) -> Result<ExitCode> {
         .contains(&true);
     let policy = arguments.path_policy.policy();
     let recorded = match &arguments.requests {
-        Some(path) => Some(recorded::read(path, [&old.tables, &new.tables], policy)?),
+        Some(path) => Some(recorded(path, [&old.tables, &new.tables], policy)?),
         None => None,
     };
     let comparison = compare(&old, &new, recorded.as_deref());
@@ -52,6 +54,24 @@ pub fn run(arguments: &Diff) -> Result<ExitCode> {
         (false, true) => ExitCode::from(1),
         (false, false) => ExitCode::SUCCESS,
     })
+}
+
+/// Reads recorded requests, with a warning if some of them are skipped.
+fn recorded(path: &Path, tables: [&Tables; 2], policy: PathPolicy) -> Result<Vec<RecordedRequest>> {
+    let text = match path == Path::new("-") {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => std::fs::read_to_string(path),
+    };
+    let text = text.with_context(|| path.display().to_string())?;
+    let recorded = parse_recorded(&text, tables, policy, logged_listener);
+    let recorded = recorded.with_context(|| path.display().to_string())?;
+    if recorded.skipped > 0 {
+        output::print_error(&format!(
+            "warning: {} recorded requests are skipped: they name no listener, or one that neither set of manifests has",
+            recorded.skipped
+        ));
+    }
+    Ok(recorded.requests)
 }
 
 /// Prints the errors of one set. Returns whether there are any.

@@ -17,7 +17,7 @@ mod request;
 mod sample;
 mod variants;
 
-pub use recorded::{LoggedRequest, RecordedRequest};
+pub use recorded::{LoggedRequest, RecordError, RecordedRequest, RecordedRequests, parse_recorded};
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Recorded requests: the frontend that a log names receives them again.
 
+mod parse;
+
 use pointsman_binding::bound::{FrontendId, Protocol, Scope, Transport};
 
 use super::group::{Found, Groups};
@@ -8,6 +10,8 @@ use super::request::Probe;
 use super::{RecordedResult, Side, effect};
 use crate::explain::{Query, QueryError, Target, decide};
 use crate::table::FrontendTable;
+
+pub use parse::{RecordError, RecordedRequests, parse_recorded};
 
 /// A recorded request.
 #[derive(Clone, Debug)]
