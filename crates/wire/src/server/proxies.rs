@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ pub const NAMESAKE_GRACE: Duration = Duration::from_secs(30);
 pub const UNNAMED: &str = "*";
 
 /// A connected proxy.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ConnectedProxy {
     pub name: String,
     /// Key of its reports; see [`ProxyName::key`](super::peer::ProxyName::key).
@@ -36,10 +37,18 @@ pub struct ConnectedProxy {
     pub rejected_count: usize,
 }
 
+impl ConnectedProxy {
+    /// Returns whether another proxy of the same name is not its predecessor. Streams that are younger than a grace period may replace one that has not ended yet.
+    pub fn is_settled(&self, now: Instant) -> bool {
+        now >= self.connected + NAMESAKE_GRACE
+    }
+}
+
 /// All connected proxies, and the times of recent changes.
 #[derive(Debug, Default)]
 pub struct Proxies {
-    connected: HashMap<ProxyId, ConnectedProxy>,
+    /// Shared, so that readers can copy all of them quickly and use them without the lock.
+    connected: HashMap<ProxyId, Arc<ConnectedProxy>>,
     /// Number of connections and disconnections.
     events: u64,
     /// Positions of recent changes and their times.
@@ -63,13 +72,13 @@ impl Proxies {
     }
 
     /// Connected proxies.
-    pub fn connected(&self) -> &HashMap<ProxyId, ConnectedProxy> {
+    pub fn connected(&self) -> &HashMap<ProxyId, Arc<ConnectedProxy>> {
         &self.connected
     }
 
-    /// Address of another proxy of the same name. Streams that are younger than a grace period may replace one that has not ended yet.
+    /// Address of another proxy of the same name.
     pub fn namesake(&self, id: ProxyId, now: Instant) -> Option<SocketAddr> {
-        let is_settled = |proxy: &&ConnectedProxy| now >= proxy.connected + NAMESAKE_GRACE;
+        let is_settled = |proxy: &&Arc<ConnectedProxy>| proxy.is_settled(now);
         let proxy = self.connected.get(&id).filter(is_settled)?;
         let others = self.connected.iter().filter(|(other, _)| **other != id);
         let mut others = others.map(|(_, other)| other).filter(is_settled);
@@ -84,13 +93,13 @@ impl Proxies {
 
     /// Adds a proxy.
     pub fn insert(&mut self, id: ProxyId, proxy: ConnectedProxy) {
-        self.connected.insert(id, proxy);
+        self.connected.insert(id, Arc::new(proxy));
         self.events += 1;
     }
 
     /// A proxy.
     pub fn get_mut(&mut self, id: ProxyId) -> Option<&mut ConnectedProxy> {
-        self.connected.get_mut(&id)
+        self.connected.get_mut(&id).map(Arc::make_mut)
     }
 
     /// Removes a proxy.

@@ -1,6 +1,6 @@
 //! The gRPC service: the streams of proxies, and their status.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,9 @@ use super::peer::{
 use super::proxies::{ConnectedProxy, Proxies};
 use super::selector::{Subscription, SubscriptionRoot};
 use super::session::{self, EncodedResponse};
-use super::store::{EffectChanges, EffectHistogram, ProxyId, RoutesToExamine, Store};
+use super::store::{
+    EffectChanges, EffectHistogram, ProgressReport, ProxyId, RoutesToExamine, Store,
+};
 use crate::own_servers;
 use crate::proto::{ControllerReport, ProxyReport, ReportSummary};
 use crate::transport::{self, CONTROLLERS_PATH, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
@@ -265,13 +267,29 @@ impl Server {
     /// Proxies that are connected to this controller.
     pub fn local_proxies(&self) -> Vec<ProxyStatus> {
         let now = Instant::now();
-        let state = self.state();
-        let mut connected: Vec<(&ProxyId, &ConnectedProxy)> =
-            state.proxies.connected().iter().collect();
-        connected.sort_unstable_by_key(|(id, _)| *id);
-        let connected = connected.into_iter();
-        connected
-            .map(|(id, proxy)| ProxyStatus::new(&self.name, &state, *id, proxy, now))
+        let mut observed: Vec<ObservedProxy> = {
+            let state = self.state();
+            let connected = state.proxies.connected().iter();
+            let observed = connected.map(|(id, proxy)| ObservedProxy::new(&state, *id, proxy));
+            observed.collect()
+        };
+        observed.sort_unstable_by_key(|proxy| proxy.id);
+        let mut settled: HashMap<&str, Vec<&ObservedProxy>> = HashMap::new();
+        for observed in observed.iter().filter(|it| it.proxy.is_settled(now)) {
+            settled
+                .entry(&observed.proxy.name)
+                .or_default()
+                .push(observed);
+        }
+        let with_namesake = observed.iter().map(|observed| {
+            let proxy = Some(&observed.proxy).filter(|proxy| proxy.is_settled(now));
+            let same_name = proxy.and_then(|proxy| settled.get(&*proxy.name));
+            let mut others = same_name.into_iter().flatten();
+            let other = others.find(|other| other.id != observed.id);
+            (observed, other.map(|other| other.proxy.address))
+        });
+        with_namesake
+            .map(|(observed, namesake)| observed.status(&self.name, namesake, now))
             .collect()
     }
 
@@ -284,9 +302,9 @@ impl Server {
             let others = state.controllers.proxies().map(|(_, proxy)| proxy);
             // A proxy that has moved here may still be connected there, as far as the other controller knows.
             let others = others.filter(|proxy| !local.contains(&*proxy.status.key));
-            let others: Vec<ProxyStatus> = others.map(RemoteProxy::current).collect();
+            let others: Vec<RemoteProxy> = others.cloned().collect();
             drop(state);
-            all.extend(others);
+            all.extend(others.iter().map(RemoteProxy::current));
         }
         let reports = self.reports();
         for proxy in &mut all {
@@ -473,23 +491,36 @@ pub struct ProxyStatus {
     pub reports_applied: bool,
 }
 
-impl ProxyStatus {
-    fn new(
-        name: &str,
-        state: &ServerState,
-        id: ProxyId,
-        proxy: &ConnectedProxy,
-        now: Instant,
-    ) -> Self {
+/// State of a connected proxy from which its status is built. Copying it takes little time, because an update of the configuration waits for it.
+struct ObservedProxy {
+    id: ProxyId,
+    proxy: Arc<ConnectedProxy>,
+    progress: ProgressReport,
+    /// Time of the oldest change that it has not acknowledged; `None` if there is none.
+    lagging_since: Option<Instant>,
+}
+
+impl ObservedProxy {
+    fn new(state: &ServerState, id: ProxyId, proxy: &Arc<ConnectedProxy>) -> Self {
         let ServerState { store, proxies, .. } = state;
         let progress = store.progress(id).unwrap_or_default();
         let is_current = progress.acknowledged >= Some(progress.target);
         let lagging = (!is_current).then(|| proxies.change_after(progress.acknowledged));
-        let since = lagging.map(|change| change.unwrap_or(proxy.connected).max(proxy.connected));
-        let namesake = proxies.namesake(id, now);
+        let connected = proxy.connected;
+        ObservedProxy {
+            id,
+            proxy: proxy.clone(),
+            progress,
+            lagging_since: lagging.map(|change| change.unwrap_or(connected).max(connected)),
+        }
+    }
+
+    /// Builds the status. `namesake` is the address of another proxy of the same name.
+    fn status(&self, controller: &str, namesake: Option<SocketAddr>, now: Instant) -> ProxyStatus {
+        let (proxy, progress) = (&self.proxy, self.progress);
         let problems = namesake.map(|other| format!("the proxy at {other} has the same name"));
         ProxyStatus {
-            controller: name.to_owned(),
+            controller: controller.to_owned(),
             name: proxy.name.clone(),
             key: proxy.key.clone(),
             identities: proxy.identities.clone(),
@@ -499,7 +530,7 @@ impl ProxyStatus {
             connected: now - proxy.connected,
             version: progress.acknowledged,
             target: progress.target,
-            lag: since.map(|since| now - since),
+            lag: self.lagging_since.map(|since| now - since),
             resources: progress.resources,
             bytes: proxy.bytes,
             rejected: proxy.rejected.clone(),

@@ -289,8 +289,8 @@ impl<'s> Session<'s> {
     fn warn_of_namesake(&self) {
         let state = self.server.state();
         if let Some(other) = state.proxies.namesake(self.id, Instant::now())
-            && let Some(ConnectedProxy { name, address, .. }) =
-                state.proxies.connected().get(&self.id)
+            && let Some(proxy) = state.proxies.connected().get(&self.id)
+            && let ConnectedProxy { name, address, .. } = &**proxy
         {
             tracing::warn!("two proxies are named {name}, at {other} and at {address}");
         }

@@ -45,7 +45,7 @@ struct RemoteController {
 /// A proxy of another controller. `received` is the time to which its ages refer.
 #[derive(Clone, Debug)]
 pub struct RemoteProxy {
-    pub status: ProxyStatus,
+    pub status: Arc<ProxyStatus>,
     pub received: Instant,
 }
 

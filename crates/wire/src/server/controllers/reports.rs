@@ -124,7 +124,7 @@ impl RemoteProxy {
         ProxyStatus {
             connected: self.status.connected + age,
             lag: self.status.lag.map(|lag| lag + age),
-            ..self.status.clone()
+            ..ProxyStatus::clone(&self.status)
         }
     }
 }
@@ -288,7 +288,7 @@ impl Server {
         for proxy in &report.proxies {
             if let Ok(status) = messages::decode_proxy(proxy.clone(), name) {
                 proxies.push(status.key.clone());
-                let received = now;
+                let (status, received) = (Arc::new(status), now);
                 let proxy = RemoteProxy { status, received };
                 other.proxies.insert(proxy.status.key.clone(), proxy);
             }
