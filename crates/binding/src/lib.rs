@@ -152,8 +152,32 @@ pub struct InactiveRoute {
     pub to: Option<usize>,
     /// Index of the rule; `None` for the whole route.
     pub rule: Option<usize>,
-    /// Machine-readable reason, as in its condition.
-    pub reason: &'static str,
+    /// Machine-readable reason.
+    pub reason: InactiveReason,
     /// Human-readable reason.
     pub message: String,
+}
+
+/// Reason why a route is inactive. Its text is that of the route's condition, if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InactiveReason {
+    /// A route of another kind, or one for another protocol, applies instead.
+    Conflicted,
+    /// It does not select the client or listener.
+    NotSelected,
+    /// A stronger policy with the same matches overrides it.
+    Merged,
+    /// It is not accepted, for the reason in its condition `Accepted`, or one of its rules is not.
+    Refused(&'static str),
+}
+
+impl std::fmt::Display for InactiveReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            InactiveReason::Conflicted => "Conflicted",
+            InactiveReason::NotSelected => "NotSelected",
+            InactiveReason::Merged => "Merged",
+            InactiveReason::Refused(reason) => reason,
+        })
+    }
 }

@@ -2,8 +2,9 @@
 
 use pointsman_resources::ObjectKey;
 
+use super::route::MeshConflict;
 use crate::bound::FrontendId;
-use crate::{Binder, InactiveRoute};
+use crate::{Binder, InactiveReason, InactiveRoute};
 
 impl Binder {
     /// Returns the routes that reference a parent but apply to none of its traffic, and the dropped rules of those that do. Evaluates every route.
@@ -19,7 +20,13 @@ impl Binder {
                     .get(parent)
                     .and_then(|group| group.conflict(key, &view.attached));
                 match view.refusal(conflict.as_ref()) {
-                    Some(why) => refused = refused.or(Some(why)),
+                    Some((reason, message)) => {
+                        let reason = match (&view.refused, &conflict) {
+                            (None, Some(MeshConflict::AllPorts(_))) => InactiveReason::Conflicted,
+                            _ => InactiveReason::Refused(reason),
+                        };
+                        refused = refused.or(Some((reason, message)));
+                    }
                     None => {
                         attached = true;
                         dropped = view.dropped().collect();
@@ -35,11 +42,10 @@ impl Binder {
             };
             if attached {
                 let rules = dropped.into_iter();
-                all.extend(
-                    rules.map(|rule| {
-                        inactive(Some(rule.index), "UnsupportedValue", rule.why.clone())
-                    }),
-                );
+                all.extend(rules.map(|rule| {
+                    let reason = InactiveReason::Refused("UnsupportedValue");
+                    inactive(Some(rule.index), reason, rule.why.clone())
+                }));
             } else if let Some((reason, message)) = refused {
                 all.push(inactive(None, reason, message));
             }
@@ -62,7 +68,7 @@ impl Binder {
                 route: route.clone(),
                 to: None,
                 rule: None,
-                reason: "Conflicted",
+                reason: InactiveReason::Conflicted,
                 message: format!(
                     "overridden by {winner}: only one kind of route applies to port {port}, and {} has lower precedence",
                     route.kind

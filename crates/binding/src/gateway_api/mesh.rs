@@ -105,7 +105,7 @@ impl MeshGroup {
         wanted: &[(FrontendId, Arc<BoundRoute>)],
     ) -> Option<MeshConflict> {
         if let Some(why) = self.strict_conflicts.get(route) {
-            return Some(MeshConflict::AllPorts("ParentRefConflict", why.clone()));
+            return Some(MeshConflict::Strict(why.clone()));
         }
         let mut ports = Vec::new();
         for (id, _) in wanted {
@@ -120,13 +120,10 @@ impl MeshGroup {
         }
         let message = format!("overridden {}", ports.join(", "));
         Some(match ports.len() == wanted.len() {
-            true => MeshConflict::AllPorts(
-                "Conflicted",
-                format!(
-                    "{message}: only one kind of route applies to a port, and {} has lower precedence",
-                    route.kind
-                ),
-            ),
+            true => MeshConflict::AllPorts(format!(
+                "{message}: only one kind of route applies to a port, and {} has lower precedence",
+                route.kind
+            )),
             false => MeshConflict::SomePorts(message),
         })
     }

@@ -77,7 +77,8 @@ impl ParentView {
     /// Returns the reason and message if the route applies to no traffic of this parent.
     pub fn refusal(&self, conflict: Option<&MeshConflict>) -> Option<(&'static str, String)> {
         self.refused.clone().or(match conflict {
-            Some(MeshConflict::AllPorts(reason, message)) => Some((reason, message.clone())),
+            Some(MeshConflict::AllPorts(message)) => Some(("Conflicted", message.clone())),
+            Some(MeshConflict::Strict(message)) => Some(("ParentRefConflict", message.clone())),
             _ => None,
         })
     }
@@ -133,8 +134,10 @@ fn partially_invalid(invalid: &[InvalidRule]) -> Option<Condition> {
 
 /// A conflict with other routes on the same mesh parent.
 pub(crate) enum MeshConflict {
-    /// The route is overridden on all ports: reason and message.
-    AllPorts(&'static str, String),
+    /// Routes of another kind override the route on all ports: message.
+    AllPorts(String),
+    /// The earlier GEP-1426 (`binding: Strict`) rejects the route: message.
+    Strict(String),
     /// The route is overridden on some ports: message.
     SomePorts(String),
 }

@@ -16,7 +16,7 @@ use super::proxy::{self, MeshProxy, UnresolvedOutbound};
 use super::warnings::target_text;
 use crate::bound::{BackendId, BoundRoute, FrontendId, RuleSource};
 use crate::engine::Reader;
-use crate::{Binder, InactiveRoute};
+use crate::{Binder, InactiveReason, InactiveRoute};
 
 /// Effective rules for calls of a proxy to a destination, or for a hostname of a gateway's listener.
 #[derive(Clone, Debug)]
@@ -226,8 +226,8 @@ impl Binder {
             to: None,
             rule: None,
             reason: match &policy.refused {
-                Some(_) => "UnsupportedValue",
-                None => "NotSelected",
+                Some(_) => InactiveReason::Refused("UnsupportedValue"),
+                None => InactiveReason::NotSelected,
             },
             message: match &policy.refused {
                 Some(why) => why.clone(),
@@ -266,12 +266,15 @@ impl Binder {
             for item in items.iter().filter(|item| !governs(item)) {
                 let is_ignored = ignored.iter().any(|i| i.policy.key == item.policy.key);
                 let (reason, message) = match (&item.policy.refused, is_ignored) {
-                    (Some(why), _) => ("UnsupportedValue", why.clone()),
+                    (Some(why), _) => (InactiveReason::Refused("UnsupportedValue"), why.clone()),
                     (_, true) => (
-                        "Conflicted",
+                        InactiveReason::Conflicted,
                         format!("it does not apply to the protocol of {id}"),
                     ),
-                    (_, false) => ("NotSelected", not_selected(item.policy, proxy)),
+                    (_, false) => (
+                        InactiveReason::NotSelected,
+                        not_selected(item.policy, proxy),
+                    ),
                 };
                 let route = item.policy.key.clone();
                 all.entry(route.clone()).or_insert(InactiveRoute {
@@ -366,7 +369,7 @@ fn overridden_rules(merged: &[EffectiveRule<'_>], target: &str) -> Vec<InactiveR
             route: overridden.rule.policy.clone(),
             to: overridden.rule.to,
             rule: Some(overridden.rule.rule),
-            reason: "Merged",
+            reason: InactiveReason::Merged,
             message: format!(
                 "overridden by {}, which is more specific and has the same matches for {target}",
                 overridden.winner

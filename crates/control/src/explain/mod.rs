@@ -5,8 +5,8 @@ mod request;
 
 use std::net::IpAddr;
 
-use pointsman_binding::Binder;
 use pointsman_binding::bound::{BackendId, Transport};
+use pointsman_binding::{Binder, InactiveReason};
 use pointsman_resources::core::ServicePort;
 use pointsman_resources::{ObjectKey, Resource};
 use pointsman_routing::explain::{
@@ -37,10 +37,10 @@ pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
                 route: refusal.route,
                 to: refusal.to,
                 lost_on: match refusal.reason {
-                    "Conflicted" => Criterion::Kind,
-                    "NotSelected" => Criterion::Scope,
-                    "Merged" => Criterion::Order,
-                    _ => Criterion::Refused,
+                    InactiveReason::Conflicted => Criterion::Kind,
+                    InactiveReason::NotSelected => Criterion::Scope,
+                    InactiveReason::Merged => Criterion::Order,
+                    InactiveReason::Refused(_) => Criterion::Refused,
                 },
                 detail: format!("{}: {}", refusal.reason, refusal.message),
             })
