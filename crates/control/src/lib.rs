@@ -19,6 +19,7 @@
 //! - [`graph`] is the topology as nodes and edges, for pictures of it.
 //! - [`offline`] reads and binds manifests once, for commands that carry no traffic; [`diff`] compares two sets of them. [`merged_rules`] shows the effective
 //!   rules of Kuma's policies.
+//! - `exposition` writes metrics.
 //! - [`clock`] is the only module that reads the time.
 //!
 //! This crate carries no traffic and binds no port: it depends on `resources`, `binding` and `routing`, never on `proxy`.
@@ -29,6 +30,7 @@ mod content_access;
 mod data_sources;
 pub mod diff;
 pub mod explain;
+mod exposition;
 pub mod files;
 pub mod graph;
 mod identities;
@@ -49,6 +51,7 @@ pub mod status_log;
 mod timed_status;
 
 pub use content_access::ContentAccess;
+pub use exposition::Exposition;
 pub use files::FileSource;
 pub use journal::{StatusEntry, StatusJournal};
 pub use manifest_permissions::ManifestPermissions;

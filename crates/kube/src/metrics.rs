@@ -1,15 +1,17 @@
-//! Metrics of the controller's work with the API server, in Prometheus' text format.
+//! Metrics of the controller's work with the API server.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pointsman_control::clock;
+use pointsman_control::{Exposition, clock};
 use pointsman_resources::Kind;
 
 use crate::collector::WatchScope;
+
+/// A label and a value.
+type Sample = (Option<(&'static str, &'static str)>, u64);
 
 /// Counters and gauges. Those of watches are per kind, so their number does not depend on the objects of a cluster.
 #[derive(Debug)]
@@ -80,17 +82,10 @@ impl<const N: usize> Histogram<N> {
         self.micros += micros;
     }
 
-    fn write(&self, f: &mut fmt::Formatter<'_>, name: &str, help: &str) -> fmt::Result {
-        writeln!(f, "# HELP {name} {help}\n# TYPE {name} histogram")?;
-        let mut cumulative = 0;
-        for (bound, number) in self.bounds.iter().zip(self.buckets) {
-            cumulative += number;
-            let bound = *bound as f64 / 1e6;
-            writeln!(f, "{name}_bucket{{le=\"{bound}\"}} {cumulative}")?;
-        }
-        let (count, sum) = (self.count, self.micros as f64 / 1e6);
-        writeln!(f, "{name}_bucket{{le=\"+Inf\"}} {count}")?;
-        writeln!(f, "{name}_sum {sum}\n{name}_count {count}")
+    fn add_to(&self, metrics: &mut Exposition, name: &str, help: &str) {
+        let bounds = self.bounds.map(|bound| bound as f64 / 1e6);
+        let total = (self.count, self.micros as f64 / 1e6);
+        metrics.histogram(name, help, bounds.into_iter().zip(self.buckets), total);
     }
 }
 
@@ -183,7 +178,7 @@ impl Metrics {
     }
 
     /// Age of the oldest contact of each kind, in seconds.
-    fn contact_ages(&self) -> Vec<(String, u64)> {
+    fn contact_ages(&self) -> Vec<Sample> {
         let now = clock::instant();
         let contacts = self.contacts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut oldest: BTreeMap<Kind, Instant> = BTreeMap::new();
@@ -194,7 +189,7 @@ impl Metrics {
         let ages = oldest.into_iter();
         ages.map(|(kind, contact)| {
             let age = now.saturating_duration_since(contact);
-            (format!("{{kind=\"{kind}\"}}"), age.as_secs())
+            (Some(("kind", kind.name())), age.as_secs())
         })
         .collect()
     }
@@ -203,21 +198,20 @@ impl Metrics {
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         record(watches.entry(scope.kind).or_default());
     }
-}
 
-impl fmt::Display for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Adds all metrics.
+    pub fn add_to(&self, metrics: &mut Exposition) {
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        let per_kind = |value: fn(&WatchMetrics) -> u64| -> Vec<(String, u64)> {
+        let per_kind = |value: fn(&WatchMetrics) -> u64| -> Vec<Sample> {
             let values = watches.iter();
             values
-                .map(|(kind, watch)| (format!("{{kind=\"{kind}\"}}"), value(watch)))
+                .map(|(kind, watch)| (Some(("kind", kind.name())), value(watch)))
                 .collect()
         };
-        let single = |value: u64| vec![(String::new(), value)];
+        let single = |value: u64| vec![(None, value)];
         let writes = WriteResult::ALL.map(|(result, label)| {
             let number = self.status_writes[result as usize].load(Ordering::Relaxed);
-            (format!("{{result=\"{label}\"}}"), number)
+            (Some(("result", label)), number)
         });
         let series = [
             (
@@ -267,29 +261,35 @@ impl fmt::Display for Metrics {
                 true => "counter",
                 false => "gauge",
             };
-            writeln!(f, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
-            for (labels, value) in values {
-                writeln!(f, "{name}{labels} {value}")?;
+            metrics.family(&name, help, kind);
+            for (label, value) in values {
+                metrics.sample(&name, label, value);
             }
         }
         let changes = self.endpoint_changes.lock();
-        changes.unwrap_or_else(PoisonError::into_inner).write(
-            f,
+        changes.unwrap_or_else(PoisonError::into_inner).add_to(
+            metrics,
             "pointsman_kubernetes_endpoint_change_seconds",
             "Time from the change of a Pod or Service to the arrival of its EndpointSlice.",
-        )?;
+        );
         let reconciles = self.reconciles.lock();
-        reconciles.unwrap_or_else(PoisonError::into_inner).write(
-            f,
+        reconciles.unwrap_or_else(PoisonError::into_inner).add_to(
+            metrics,
             "pointsman_kubernetes_reconcile_seconds",
             "Time to apply a batch of changes, until statuses and changes for proxies are queued.",
-        )
+        );
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn rendered(metrics: &Metrics) -> String {
+        let mut out = Exposition::default();
+        metrics.add_to(&mut out);
+        out.finish()
+    }
 
     #[test]
     fn docs_control_plane_md_lists_every_metric() {
@@ -301,7 +301,7 @@ mod tests {
             let name = cells[0].trim_end_matches('`');
             Some([name, cells[1], cells[2]].map(str::to_owned))
         });
-        let page = Metrics::default().to_string();
+        let page = rendered(&Metrics::default());
         let lines: Vec<&str> = page.lines().collect();
         let served = lines.windows(2).filter_map(|pair| {
             let head = pair[0].strip_prefix("# HELP pointsman_kubernetes_")?;
@@ -324,7 +324,7 @@ mod tests {
         };
         let name = "pointsman_kubernetes_watch_contact_age_seconds{kind=\"Gateway\"}";
         let age = || {
-            let page = metrics.to_string();
+            let page = rendered(&metrics);
             let value = page.lines().find_map(|line| line.strip_prefix(name))?;
             value.trim().parse::<u64>().ok()
         };
@@ -348,7 +348,7 @@ mod tests {
         for micros in [40_000, 50_000, 700_000, 90_000_000] {
             metrics.record_endpoint_change(micros);
         }
-        let text = metrics.to_string();
+        let text = rendered(&metrics);
         let name = "pointsman_kubernetes_endpoint_change_seconds";
         for line in [
             "_bucket{le=\"0.05\"} 2",

@@ -137,13 +137,7 @@ async fn many_routes_are_written_once_each() {
     // Each route is written once, the Gateway at intervals.
     let most = ROUTES as u64 + ROUTES as u64 / 3;
     assert!((ROUTES as u64..most).contains(&writes), "{writes} writes");
-    assert!(
-        !controller
-            .cluster()
-            .metrics()
-            .to_string()
-            .contains("failed\"} 1")
-    );
+    assert!(!controller.metrics_page().contains("failed\"} 1"));
     cluster.clean_up().await;
 }
 

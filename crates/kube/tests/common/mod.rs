@@ -234,12 +234,16 @@ impl Controller {
         self.cluster.as_ref().expect("it runs")
     }
 
+    /// Returns the metrics as Prometheus reads them.
+    pub fn metrics_page(&self) -> String {
+        let mut page = pointsman_control::Exposition::default();
+        self.cluster().metrics().add_to(&mut page);
+        page.finish()
+    }
+
     /// Returns whether every known status is written.
     pub fn has_written_all(&self) -> bool {
-        self.cluster()
-            .metrics()
-            .to_string()
-            .contains("status_queue 0")
+        self.metrics_page().contains("status_queue 0")
     }
 
     /// Shuts down gracefully.

@@ -1,5 +1,6 @@
 //! The pages of the admin server.
 
+use pointsman_control::Exposition;
 use pointsman_control::conditions::ReportedPage;
 use pointsman_control::explain::RequestDescription;
 use pointsman_control::explain::explain as control_explain;
@@ -127,10 +128,12 @@ fn explain(query: &str, state: &AdminState) -> Result<AdminResponse, String> {
 fn metrics(state: &AdminState) -> AdminResponse {
     let data_plane = state.metrics.as_ref();
     let mut text = data_plane.map_or_else(String::new, |metrics| metrics.render());
-    text += &peer::render(&state.peer);
+    let mut control_plane = Exposition::default();
+    peer::add_metrics(&state.peer, &mut control_plane);
     if let Some(metrics) = state.cluster_metrics.get() {
-        text += &metrics.to_string();
+        metrics.add_to(&mut control_plane);
     }
+    text += &control_plane.finish();
     AdminResponse {
         status: 200,
         content_type: "text/plain; version=0.0.4; charset=utf-8",

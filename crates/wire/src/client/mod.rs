@@ -10,6 +10,7 @@
 mod cache;
 mod connection;
 mod control_loop;
+mod metrics;
 mod queue;
 mod replica;
 mod stream;

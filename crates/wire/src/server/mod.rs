@@ -17,6 +17,7 @@ mod codec;
 mod controllers;
 mod encoded_change;
 mod listen;
+mod metrics;
 mod peer;
 mod proxies;
 mod selector;
@@ -40,7 +41,6 @@ pub use peer::{
 pub use selector::{Selector, Subscription};
 pub use service::{ProxyStatus, Server};
 pub use sink::XdsSink;
-pub use store::{EFFECT_BUCKETS, EffectHistogram};
 
 #[cfg(test)]
 mod tests;

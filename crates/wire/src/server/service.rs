@@ -245,12 +245,12 @@ impl Server {
     }
 
     /// Times from changes of routes to their effect on all proxies that serve them.
-    pub fn effect_histogram(&self) -> EffectHistogram {
+    pub(super) fn effect_histogram(&self) -> EffectHistogram {
         self.state().store.effect_histogram().clone()
     }
 
     /// Number of routes and policies that are not known to be in effect on all proxies that serve them.
-    pub fn pending_routes(&self) -> usize {
+    pub(super) fn pending_routes(&self) -> usize {
         self.state().store.pending_routes()
     }
 
