@@ -23,7 +23,7 @@ pub(crate) struct CompiledRule {
 }
 
 impl CompiledRoute {
-    /// Compiles a route. Reuses unchanged rules of the previous version.
+    /// Compiles a route. Reuses unchanged rules of the previous version, and the mirrors' counters of changed ones.
     pub fn new(bound: Arc<BoundRoute>, old: Option<&CompiledRoute>) -> Self {
         let rules = bound.rules.iter();
         CompiledRoute {
@@ -33,16 +33,28 @@ impl CompiledRoute {
             bound,
         }
     }
+
+    /// Returns the rule with the index and part of another, and its compiled parts.
+    fn rule(&self, other: &BoundRule) -> Option<(&Arc<BoundRule>, &CompiledRule)> {
+        let rules = &self.bound.rules;
+        let at = rules
+            .iter()
+            .position(|rule| (rule.index, rule.part) == (other.index, other.part))?;
+        Some((&rules[at], &self.rules[at]))
+    }
 }
 
 fn compile(rule: &Arc<BoundRule>, dialect: Dialect, old: Option<&CompiledRoute>) -> CompiledRule {
-    let mut known = old
-        .into_iter()
-        .flat_map(|old| old.bound.rules.iter().zip(&old.rules));
-    match known.find(|(old, _)| Arc::ptr_eq(old, rule)) {
-        Some((_, compiled)) => compiled.clone(),
-        None => CompiledRule {
-            filters: RuleFilters::compile(rule, dialect),
+    let old = old.and_then(|old| old.rule(rule));
+    match old {
+        // A rule that is resent is an equal copy.
+        Some((old, compiled)) if Arc::ptr_eq(old, rule) || old == rule => compiled.clone(),
+        _ => CompiledRule {
+            filters: RuleFilters::compile(
+                rule,
+                dialect,
+                old.and_then(|(_, old)| old.filters.as_deref()),
+            ),
             matches: compile_matches(rule),
         },
     }

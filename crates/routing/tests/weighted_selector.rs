@@ -3,11 +3,13 @@
 mod common;
 
 use std::thread;
+use std::time::Duration;
 
 use std::sync::Arc;
 
 use common::*;
-use pointsman_binding::bound::Protocol;
+use pointsman_binding::bound::{Filter, Mirror, Protocol};
+use pointsman_resources::route::Fraction;
 use pointsman_routing::{Tables, WeightedSelector};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -168,4 +170,55 @@ fn a_rule_with_unchanged_weights_keeps_its_position_in_the_cycle() {
         .map(|generation| next(edited(generation, 4)))
         .collect();
     assert_eq!(seen, [0, 1]);
+}
+
+/// Returns a mirror of a percentage of requests.
+fn mirror(service: &str, percent: u32) -> Filter {
+    Filter::Mirror(Mirror {
+        reference: backend(service, 1).reference,
+        target: Ok(backend_id(service)),
+        fraction: Fraction {
+            numerator: percent,
+            denominator: 100,
+        },
+        hostname: None,
+    })
+}
+
+#[test]
+fn a_mirror_with_an_unchanged_fraction_keeps_its_count_when_its_rule_is_edited() {
+    let edited = |seconds: u64, of_rule: u32, of_backend: u32| {
+        let mut rule = rule(vec![prefix("/")], "web");
+        rule.request_timeout = Some(Duration::from_secs(seconds));
+        rule.filters = vec![mirror("one", of_rule)];
+        rule.backends[0].filters = vec![mirror("two", of_backend)];
+        let route = route("shop", 1, &[], vec![rule]);
+        added(listener("http", 80, Protocol::Http, None), vec![route])
+    };
+    let mut tables = Tables::default();
+    let mut next = |delta| {
+        tables.apply(&delta);
+        let listener = tables.listener(&gateway(), 80, Some("x")).unwrap();
+        let request = get("x", "/");
+        let hit = listener.lookup(&request).unwrap();
+        let mirrors = &hit.filters.unwrap().backend(0).mirrors;
+        [&mirrors[0], &mirrors[1]].map(|(_, selector)| selector.is_selected())
+    };
+    let mut counts = [0, 0];
+    for seconds in 0..20 {
+        for (count, selected) in counts.iter_mut().zip(next(edited(seconds, 50, 25))) {
+            *count += usize::from(selected);
+        }
+    }
+    assert_eq!(counts, [10, 5]);
+    // A resent rule is an equal copy.
+    let resent: Vec<_> = (0..4).map(|_| next(edited(0, 50, 25))[0]).collect();
+    assert_eq!(resent, [false, true, false, true]);
+    // A changed fraction starts a new cycle; the other mirror continues.
+    let seen: Vec<_> = (1..5)
+        .map(|seconds| next(edited(seconds, 100, 25)))
+        .collect();
+    assert!(seen.iter().all(|[of_rule, _]| *of_rule));
+    let of_backend = seen.iter().filter(|[_, of_backend]| *of_backend);
+    assert_eq!(of_backend.count(), 1);
 }

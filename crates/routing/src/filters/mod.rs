@@ -54,8 +54,13 @@ pub struct ForwardFilters {
 }
 
 impl RuleFilters {
-    /// Compiles the filters of a rule, if any.
-    pub fn compile(rule: &BoundRule, dialect: Dialect) -> Option<Arc<RuleFilters>> {
+    /// Compiles the filters of a rule, if any. Mirrors whose fraction is that of the rule's previous version, `old`, keep their selector, so that those with small
+    /// fractions get their share even if the rule is edited frequently.
+    pub fn compile(
+        rule: &BoundRule,
+        dialect: Dialect,
+        old: Option<&RuleFilters>,
+    ) -> Option<Arc<RuleFilters>> {
         let of_backends = rule
             .backends
             .iter()
@@ -72,14 +77,17 @@ impl RuleFilters {
             _ => None,
         };
         let mut own = ForwardFilters::default();
-        own.extend(&rule.filters, prefix, dialect);
+        let old_own = old.map_or(&[][..], |old| &old.rule.mirrors);
+        own.extend(&rule.filters, prefix, dialect, old_own);
         let own = Arc::new(own);
-        let with = |filters: &[Filter]| {
+        let with = |index: usize, filters: &[Filter]| {
+            let old = old.map_or(&[][..], |old| &old.backend(index).mirrors[old_own.len()..]);
             let mut all = ForwardFilters::clone(&own);
-            all.extend(filters, prefix, dialect);
+            all.extend(filters, prefix, dialect, old);
             Arc::new(all)
         };
-        let backends = rule.backends.iter().filter(|_| of_backends);
+        let backends = rule.backends.iter().enumerate();
+        let backends = backends.filter(|_| of_backends);
         Some(Arc::new(RuleFilters {
             cors: rule.filters.iter().rev().find_map(|filter| match filter {
                 Filter::Cors(cors) => Some(CorsPolicy::compile(cors)),
@@ -87,9 +95,9 @@ impl RuleFilters {
             }),
             reply: ReplyFilter::compile(&rule.filters, prefix, dialect),
             backends: backends
-                .map(|backend| match backend.filters.as_slice() {
+                .map(|(index, backend)| match backend.filters.as_slice() {
                     [] => own.clone(),
-                    filters => with(filters),
+                    filters => with(index, filters),
                 })
                 .collect(),
             rule: own,
@@ -123,8 +131,15 @@ impl ReplyFilter {
 }
 
 impl ForwardFilters {
-    /// Appends the filters of a list.
-    fn extend(&mut self, filters: &[Filter], prefix: Option<&str>, dialect: Dialect) {
+    /// Appends the filters of a list. `old` are the mirrors of the list's previous version.
+    fn extend(
+        &mut self,
+        filters: &[Filter],
+        prefix: Option<&str>,
+        dialect: Dialect,
+        old: &[(Mirror, Arc<WeightedSelector>)],
+    ) {
+        let mut old = old.iter();
         for filter in filters {
             match filter {
                 Filter::RequestHeaders(modifier) => self.request.extend(edits(modifier)),
@@ -141,9 +156,11 @@ impl ForwardFilters {
                 }
                 Filter::Mirror(mirror) => {
                     let fraction = mirror.fraction;
-                    let selector =
-                        WeightedSelector::fraction(fraction.numerator, fraction.denominator);
-                    self.mirrors.push((mirror.clone(), Arc::new(selector)));
+                    let kept = old.next().filter(|(old, _)| old.fraction == fraction);
+                    let new =
+                        || WeightedSelector::fraction(fraction.numerator, fraction.denominator);
+                    let selector = kept.map_or_else(|| Arc::new(new()), |(_, kept)| kept.clone());
+                    self.mirrors.push((mirror.clone(), selector));
                 }
                 // Handled by `RuleFilters`.
                 Filter::Redirect(_) | Filter::DirectResponse(_) | Filter::Cors(_) => {}
