@@ -86,10 +86,7 @@ async fn select_and_connect(
 ) -> Result<UpstreamStreamConnection, Fault> {
     let plan = plan?;
     report.set_rule(&plan);
-    match &plan.fault {
-        Some(fault) => Err(fault.clone()),
-        None => connect(worker, connection, &plan, report).await,
-    }
+    connect(worker, connection, &plan, report).await
 }
 
 /// A connection to a selected endpoint.

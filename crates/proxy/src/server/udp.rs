@@ -224,8 +224,9 @@ impl Session {
             StreamRoute::of_datagrams(worker, &snapshot, &port.resolve(&snapshot, self.key.0));
         let endpoint = self.endpoint.borrow();
         let upstream = endpoint.upstream();
-        let plan = route.plan.ok().filter(|plan| plan.fault.is_none());
-        plan.is_some_and(|plan| plan.contains(upstream) && upstream.contains(endpoint.address))
+        route
+            .plan
+            .is_ok_and(|plan| plan.contains(upstream) && upstream.contains(endpoint.address))
     }
 
     fn record_datagram(&self, counter: &Cell<u64>, count: usize, awaits_response: bool) {
@@ -256,9 +257,6 @@ fn select_endpoint(
     report.set_listener(route.listener);
     let plan = route.plan?;
     report.set_rule(&plan);
-    if let Some(fault) = &plan.fault {
-        return Err(fault.clone());
-    }
     let (_, target) = plan.select_backend()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
     let sockets = &port.socket.upstream_sockets;

@@ -21,8 +21,6 @@ use crate::upstream::Upstream;
 pub(crate) struct RulePlan {
     /// Origin in the configuration.
     pub(crate) origin: RuleOrigin,
-    /// Error that all requests get.
-    pub(crate) fault: Option<Fault>,
     /// Filters of the rule and of each backend.
     pub(crate) filters: Option<Arc<RuleFilters>>,
     /// Selects a backend by weight.
@@ -118,7 +116,6 @@ impl RulePlan {
                 mirrors: mirrors(at),
             };
         RulePlan {
-            fault: rule.fault.clone(),
             filters: hit.filters.cloned(),
             selector: hit.selector.clone(),
             backends: rule.backends.iter().enumerate().map(target).collect(),
@@ -166,11 +163,13 @@ impl RulePlan {
         &self.backends[index]
     }
 
-    /// Returns whether the upstream is a backend of the rule.
+    /// Returns whether the rule forwards to the upstream.
     pub(crate) fn contains(&self, upstream: &Rc<Upstream>) -> bool {
-        self.backends.iter().any(|target| {
-            let upstreams = target.upstream.as_ref();
-            upstreams.is_ok_and(|own| Rc::ptr_eq(own, upstream))
-        })
+        let mut backends = self.backends.iter();
+        self.origin.rule.fault.is_none()
+            && backends.any(|target| {
+                let upstreams = target.upstream.as_ref();
+                upstreams.is_ok_and(|own| Rc::ptr_eq(own, upstream))
+            })
     }
 }
