@@ -64,7 +64,8 @@ impl<T: Clone> HostMap<T> {
         }
     }
 
-    /// Returns the first result of `wanted` for the values that apply to a host, the most specific hostname first.
+    /// Returns the first result of `wanted` for the values that apply to a host, the most specific hostname first, in the order of
+    /// [`HostRank`](crate::precedence::HostRank).
     #[inline]
     pub(crate) fn find<'t, X>(
         &'t self,
@@ -88,5 +89,61 @@ impl<T: Clone> HostMap<T> {
             }
         }
         self.any.as_ref().and_then(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::precedence::HostRank;
+
+    /// Names of few labels of different lengths, so that many of them match the same host.
+    fn name() -> impl Strategy<Value = String> {
+        let label = prop_oneof![Just("a"), Just("b"), Just("cc")];
+        vec(label, 1..4).prop_map(|labels| labels.join("."))
+    }
+
+    fn hostname() -> impl Strategy<Value = Option<String>> {
+        prop_oneof![
+            4 => name().prop_map(Some),
+            8 => name().prop_map(|name| Some(format!("*.{name}"))),
+            1 => Just(None),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_walk_over_hostnames_is_in_the_order_of_their_ranks(
+            names in btree_set(hostname(), 0..12),
+            host in name(),
+        ) {
+            let names: BTreeSet<Option<Hostname>> = names
+                .iter()
+                .map(|name| name.as_deref().map(Hostname::new))
+                .collect();
+            let mut map: HostMap<Option<Hostname>> = HostMap::default();
+            for name in &names {
+                map.edit(name.as_ref(), |value| {
+                    *value = name.clone();
+                    true
+                });
+            }
+            let mut walked = Vec::new();
+            map.find(&host, |name| {
+                walked.push(name.clone());
+                None::<()>
+            });
+            let matches = |name: &Option<Hostname>| {
+                name.as_ref().is_none_or(|name| name.matches(&host))
+            };
+            let mut ranked: Vec<_> = names.into_iter().filter(matches).collect();
+            ranked.sort_by_key(|name| HostRank::of(name.as_ref()));
+            prop_assert_eq!(walked, ranked);
+        }
     }
 }

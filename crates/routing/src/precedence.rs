@@ -1,8 +1,8 @@
 //! Precedence between matches: the specification's order, as [`Ord`] on a small summary.
 //!
 //! A [`Rank`] summarizes how specific a match is, and breaks ties. Lower ranks take precedence. Ranks are meaningful only between matches that a request
-//! satisfies. Precedence is defined nowhere else: a lookup returns the entry with the lowest rank, and explanations and shadowed rules compare ranks. To change
-//! the precedence of regular expressions, move a variant of [`PathRank`].
+//! satisfies. A lookup returns the entry with the lowest rank, and explanations and shadowed rules compare ranks. To change the precedence of regular expressions,
+//! move a variant of [`PathRank`]. Only the order of hostnames is stated twice, here and by the walk over them in `hosts.rs`; a property test compares both.
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;

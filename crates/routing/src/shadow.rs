@@ -264,7 +264,7 @@ fn at_node(node: &PathNode, expressions: &[&MatchEntry], found: &mut Vec<Shadow>
     within(&node.exact, found);
     within(&node.prefix, found);
     for entry in node.exact.iter().chain(node.prefix.iter()) {
-        beside_expressions(entry, expressions, found);
+        compare_with(entry, expressions, found);
     }
     // The depth of the recursion is bounded by the longest path of a rule.
     for child in node.children.values() {
@@ -272,16 +272,14 @@ fn at_node(node: &PathNode, expressions: &[&MatchEntry], found: &mut Vec<Shadow>
     }
 }
 
-/// Compares matches without a path with each other, and with the prefix `/` and the expressions, which take precedence.
+/// Compares matches without a path with each other, with the prefix `/`, and with the expressions.
 fn without_path(host: &HostTable, expressions: &[&MatchEntry], found: &mut Vec<Shadow>) {
     within(&host.pathless, found);
+    let roots = host.root.prefix.iter().take(MAX_COMPARED);
+    let roots: Vec<&MatchEntry> = roots.map(|root| &**root).collect();
     for entry in host.pathless.iter() {
-        let mut roots = host.root.prefix.iter().take(MAX_COMPARED);
-        let winner =
-            roots.find(|root| !Arc::ptr_eq(&root.rule, &entry.rule) && covers(root, entry));
-        match winner {
-            Some(winner) => found.push(shadow(winner, entry, Extent::Fully)),
-            None => beside_expressions(entry, expressions, found),
+        if !compare_with(entry, &roots, found) {
+            compare_with(entry, expressions, found);
         }
     }
 }
@@ -315,16 +313,16 @@ fn within<C: crate::ranked::CompileChunk>(entries: &Ranked<C>, found: &mut Vec<S
     }
 }
 
-/// Compares an entry of the tree with the expressions of the same host.
-fn beside_expressions(entry: &MatchEntry, expressions: &[&MatchEntry], found: &mut Vec<Shadow>) {
+/// Compares an entry with others of the same host, which are in order of precedence. Returns whether it is shadowed.
+fn compare_with(entry: &MatchEntry, others: &[&MatchEntry], found: &mut Vec<Shadow>) -> bool {
     let mut is_shadowed = false;
-    for expression in expressions {
-        let is_weaker = entry.rank > expression.rank;
+    for other in others {
+        let is_weaker = entry.rank > other.rank;
         let (winner, loser) = match is_weaker {
-            true => (*expression, entry),
-            false => (entry, *expression),
+            true => (*other, entry),
+            false => (entry, *other),
         };
-        // Only the expression of highest precedence is reported.
+        // Only the winner of highest precedence is reported.
         if is_weaker && is_shadowed
             || Arc::ptr_eq(&winner.rule, &loser.rule)
             || !covers(winner, loser)
@@ -336,6 +334,7 @@ fn beside_expressions(entry: &MatchEntry, expressions: &[&MatchEntry], found: &m
             is_shadowed |= is_weaker;
         }
     }
+    is_shadowed
 }
 
 fn shadow(winner: &MatchEntry, loser: &MatchEntry, extent: Extent) -> Shadow {
