@@ -1,4 +1,4 @@
-//! A data plane keeps its connections and statistics when it receives resources again. These tests resend every resource after each request.
+//! A data plane keeps connections, health of endpoints and counters of weights when it receives resources again or other ones change.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,8 +12,10 @@ use pointsman_binding::{Binder, Change};
 use pointsman_proxy::{Changed, Options, Proxy, SocketKey, SocketOwner, Update};
 use pointsman_resources::Name;
 use pointsman_resources::read::ManifestReader;
-use pointsman_routing::Tables;
+use pointsman_routing::{Tables, WeightedSelector};
+use pointsman_test_support::wait::until;
 use pointsman_wire::xds::discovery::DeltaDiscoveryResponse;
+use proptest::prelude::*;
 use prost::Message;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -90,13 +92,7 @@ struct DataPlane {
 
 impl DataPlane {
     fn start(listener: SocketAddr, yaml: &str) -> DataPlane {
-        let mut reader = ManifestReader::new();
-        reader.read("test.yaml", yaml.as_bytes());
-        let input = reader.finish();
-        assert!(input.findings.is_empty(), "{:?}", input.findings);
-        let documents = input.documents.into_iter();
-        let changes = documents.map(|document| Change::Put(document.resource));
-        let delta = Binder::new().apply(changes);
+        let delta = Binder::new().apply(documents(yaml));
         let options = Options {
             workers: Some(1),
             ..Options::default()
@@ -174,6 +170,18 @@ impl DataPlane {
     }
 }
 
+/// Returns manifests as changes.
+fn documents(yaml: &str) -> Vec<Change> {
+    let mut reader = ManifestReader::new();
+    reader.read("test.yaml", yaml.as_bytes());
+    let input = reader.finish();
+    assert!(input.findings.is_empty(), "{:?}", input.findings);
+    let documents = input.documents.into_iter();
+    documents
+        .map(|document| Change::Put(document.resource))
+        .collect()
+}
+
 /// Returns a free address on a loopback address of this test.
 fn free(host: u8) -> SocketAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -210,50 +218,143 @@ fn manifests(services: &[&[SocketAddr]]) -> String {
     )
 }
 
-#[test]
-fn resent_resources_do_not_close_connections_to_backends() {
-    let backend = Backend::start(free(1), true);
-    let mut plane = DataPlane::start(free(2), &manifests(&[&[backend.address]]));
-    for _ in 0..20 {
-        plane.get();
-        plane.receive();
-    }
-    assert_eq!((backend.requests(), backend.connections()), (20, 1));
+/// A configuration with three weighted backends and a mirror.
+#[derive(Clone, Debug)]
+struct State {
+    weights: [u32; 3],
+    /// Mirrored requests in percent.
+    percent: u32,
+    /// Timeout in the rule of the weights.
+    timeout: u32,
+    /// Timeout in another rule of the route.
+    other: u32,
 }
 
-#[test]
-fn resent_resources_do_not_reset_weighted_selection() {
-    let backends = [3, 4, 5].map(|host| Backend::start(free(host), true));
-    let endpoints = backends.each_ref().map(|backend| [backend.address]);
-    let services = endpoints.each_ref().map(|endpoints| endpoints.as_slice());
-    let mut plane = DataPlane::start(free(6), &manifests(&services));
-    for _ in 0..30 {
-        plane.get();
-        plane.receive();
+/// A change between two requests.
+#[derive(Clone, Debug)]
+enum Step {
+    /// All resources are received again.
+    Resend,
+    /// Another rule of the route changes.
+    EditOther,
+    /// The rule changes, but not its weights.
+    EditTimeout,
+    EditWeights([u32; 3]),
+    EditMirror(u32),
+}
+
+impl State {
+    fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Resend => {}
+            Step::EditOther => self.other += 1,
+            Step::EditTimeout => self.timeout += 1,
+            Step::EditWeights(weights) => self.weights = *weights,
+            Step::EditMirror(percent) => self.percent = *percent,
+        }
     }
-    for backend in &backends {
-        assert!(
-            (8..=12).contains(&backend.requests()),
-            "{}",
-            backend.requests()
-        );
+
+    /// Returns the Gateway of [`manifests`], with a route for this state. The Services are the three backends and the mirror.
+    fn manifests(&self, services: &[&[SocketAddr]]) -> String {
+        let yaml = manifests(services);
+        let (before, _) = yaml.split_once("rules: [{").expect("rules");
+        let backends: Vec<String> = (0..3)
+            .map(|at| format!("{{name: s{at}, port: 80, weight: {}}}", self.weights[at]))
+            .collect();
+        let State {
+            percent,
+            timeout,
+            other,
+            ..
+        } = self;
+        format!(
+            "{before}rules: [\
+             {{matches: [{{path: {{value: /other}}}}], timeouts: {{request: {other}s}}, backendRefs: [{{name: s0, port: 80}}]}}, \
+             {{timeouts: {{request: {timeout}s}}, filters: [{{type: RequestMirror, requestMirror: {{backendRef: {{name: s3, port: 80}}, percent: {percent}}}}}], backendRefs: [{}]}}]}}}}\n",
+            backends.join(", ")
+        )
     }
 }
 
-#[test]
-fn resent_resources_do_not_reset_ejected_endpoints() {
-    let (good, bad) = (
-        Backend::start(free(7), true),
-        Backend::start(free(8), false),
-    );
-    let mut plane = DataPlane::start(free(9), &manifests(&[&[good.address, bad.address]]));
-    for _ in 0..100 {
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let weights = (0..3u32, 0..3u32, 4..7u32).prop_map(|(a, b, c)| [a, b, c]);
+    let step = prop_oneof![
+        8 => Just(Step::Resend),
+        4 => Just(Step::EditOther),
+        4 => Just(Step::EditTimeout),
+        1 => weights.prop_map(Step::EditWeights),
+        1 => (1..100u32).prop_map(Step::EditMirror),
+    ];
+    proptest::collection::vec(step, 80)
+}
+
+/// Sends a request after each step. Returns the requests that each backend and the mirror got, those that the weights demand, the connections, and the
+/// connections to an endpoint of the third backend that closes them.
+fn requests_after(steps: &[Step], host: u8) -> ([usize; 4], [usize; 4], [usize; 4], usize) {
+    let addresses = [host, host + 1, host + 2, host + 3].map(free);
+    let backends = addresses.map(|address| Backend::start(address, true));
+    let bad = Backend::start(free(host + 4), false);
+    let endpoints = backends.each_ref().map(|backend| backend.address);
+    let weighted = [endpoints[2], bad.address];
+    let services = [
+        &endpoints[..1],
+        &endpoints[1..2],
+        &weighted,
+        &endpoints[3..],
+    ];
+    let mut state = State {
+        weights: [1, 1, 4],
+        percent: 30,
+        timeout: 100,
+        other: 100,
+    };
+    let mut binder = Binder::new();
+    let mut plane = DataPlane::start(free(host + 5), &state.manifests(&services));
+    binder.apply(documents(&state.manifests(&services)));
+    let mut selector = WeightedSelector::new(state.weights);
+    let mut mirror = WeightedSelector::fraction(state.percent, 100);
+    let mut expected = [0; 4];
+    for step in steps {
+        let old = state.clone();
+        state.apply(step);
+        let documents = documents(&state.manifests(&services));
+        let message = match step {
+            Step::Resend => pointsman_wire::encode(&Binder::new().apply(documents)),
+            _ => pointsman_wire::encode(&binder.apply(documents)),
+        };
+        assert_eq!(plane.receive_message(&message), [""; 0]);
+        if state.weights != old.weights {
+            selector = WeightedSelector::new(state.weights);
+        }
+        if state.percent != old.percent {
+            mirror = WeightedSelector::fraction(state.percent, 100);
+        }
         plane.get();
-        plane.receive();
+        expected[selector.next().expect("a weight")] += 1;
+        expected[3] += usize::from(mirror.is_selected());
+        until("the mirror gets its copy", || {
+            (backends[3].requests() >= expected[3]).then_some(())
+        });
     }
-    // Without ejection every second request would go to the failing endpoint first.
-    assert!(bad.connections() < 25, "{}", bad.connections());
-    assert!(good.requests() > 75, "{}", good.requests());
+    let requests = backends.each_ref().map(Backend::requests);
+    let connections = backends.each_ref().map(Backend::connections);
+    (requests, expected, connections, bad.connections())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn resent_and_changed_resources_keep_connections_health_and_weights(steps in steps()) {
+        let (requests, expected, connections, failed) = requests_after(&steps, 20);
+        let [one, two, three, mirror] = requests;
+        prop_assert_eq!([one, two, three + failed, mirror], expected);
+        for (connections, requests) in connections.iter().zip(requests).take(3) {
+            prop_assert_eq!(*connections, requests.min(1));
+        }
+        // Without ejection every second request to the third backend would go to its failing endpoint.
+        prop_assert!(failed <= 12 && expected[2] > 30, "{} of {}", failed, expected[2]);
+    }
 }
 
 /// A route with two rules, `/a` and `/b`.
