@@ -239,10 +239,13 @@ impl<'r> Forward<'r> {
         }
     }
 
-    /// Returns whether an origin may confuse a field of the client with a field that Pointsman or a filter sets or removes. Such fields are removed before
-    /// [`edit_request`](Self::edit_request).
-    pub fn is_ambiguous(&self, name: &[u8]) -> bool {
-        headers::is_ambiguous(name, self.filters.map(|filters| &filters.edited))
+    /// Returns whether an end-to-end field of the client is forwarded. The others are removed before [`edit_request`](Self::edit_request): `expect`, which
+    /// Pointsman handles; `x-forwarded-*`, unless the client is a trusted proxy; and fields that an origin may confuse with one that Pointsman or a filter
+    /// sets or removes.
+    pub fn keeps_client_field(&self, name: &[u8], is_trusted: bool) -> bool {
+        !name.eq_ignore_ascii_case(b"expect")
+            && (is_trusted || !headers::is_x_forwarded(name))
+            && !headers::is_ambiguous(name, self.filters.map(|filters| &filters.edited))
     }
 
     /// Edits the request's header fields, including `host`: first the rule's edits, then the backend's.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use pointsman_binding::Delta;
 use pointsman_binding::bound::{
-    Backend, BackendId, BoundRoute, BoundRule, CertifiedKey, Endpoints, FrontendId, Outbound,
-    Protocol, RouteBinding, RouteId, RouteMeta, Scope, SecretId, Transport,
+    Backend, BackendId, BoundRoute, BoundRule, CertifiedKey, Endpoints, Fault, FrontendId,
+    Outbound, Protocol, RouteBinding, RouteId, RouteMeta, Scope, SecretId, Transport,
 };
 use pointsman_resources::{Name, ObjectKey};
 
+use crate::action::{closed, misdirected, no_listener};
 use crate::hosts::HostMap;
 use crate::route::CompiledRoute;
 use crate::table::FrontendTable;
@@ -83,6 +84,17 @@ struct PortKey {
     datagrams: bool,
 }
 
+/// Transport security of a client's connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectionSecurity {
+    /// Plain text.
+    Plaintext,
+    /// The mutual TLS of a mesh: the client is a proxy.
+    MeshMtls,
+    /// TLS terminated by the listener that the SNI selected.
+    Tls(FrontendId),
+}
+
 /// The listeners of one port of a Gateway.
 #[derive(Clone, Debug, Default)]
 pub struct PortTable {
@@ -103,6 +115,35 @@ impl PortTable {
         self.listeners.find(host.unwrap_or(""), |listeners| {
             listeners.get_min().map(|(_, table)| table)
         })
+    }
+
+    /// Returns the listener that serves a request for a host (in lower case, without port), or the error that the client gets. The security of the connection
+    /// is fixed when it is made, even if listeners change afterwards.
+    pub fn for_request(
+        &self,
+        security: &ConnectionSecurity,
+        host: &str,
+    ) -> Result<&Arc<FrontendTable>, &'static Fault> {
+        let table = self.listener(Some(host));
+        let of_mesh = match security {
+            ConnectionSecurity::Tls(listener) => {
+                // 421 makes the client open a new connection. A listener that can't serve rejects that connection during the handshake.
+                return table
+                    .filter(|table| table.frontend().id == *listener && table.closed().is_none())
+                    .ok_or_else(|| misdirected(listener));
+            }
+            ConnectionSecurity::Plaintext => false,
+            ConnectionSecurity::MeshMtls => true,
+        };
+        let accepts = |table: &&Arc<FrontendTable>| {
+            let frontend = table.frontend();
+            frontend.protocol == Protocol::Http && frontend.cross_mesh == of_mesh
+        };
+        let table = table.filter(accepts).ok_or_else(no_listener)?;
+        match table.closed() {
+            None => Ok(table),
+            Some(_) => Err(closed()),
+        }
     }
 }
 

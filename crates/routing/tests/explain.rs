@@ -786,3 +786,85 @@ fn a_requested_listener_that_does_not_get_the_request_is_named() {
     assert_eq!(why("b", "http://a.com/"), "there is no usable listener b");
     assert_eq!(why("a", "udp://a.com"), "listener a does not accept udp");
 }
+
+#[test]
+fn a_listener_that_cannot_serve_rejects_invalid_requests_first() {
+    let mut closed = listener("closed", 80, Protocol::Http, None);
+    closed.closed = Some("no kind of route is valid".into());
+    let tables = tables([added(closed, vec![])]);
+    let valid = url("http://h/a//b");
+    let (mut strict, mut lower_case) = (valid.clone(), valid.clone());
+    strict.paths = PathPolicy::Strict;
+    lower_case.method = "get".to_owned();
+    let status = |query| ask(&tables, query)["status"].clone();
+    assert_eq!(
+        [&valid, &strict, &lower_case].map(status),
+        [404, 400, 400].map(Value::from)
+    );
+}
+
+#[test]
+fn a_client_that_speaks_another_protocol_than_the_port_is_rejected() {
+    let tables = tables([
+        added(listener("http", 80, Protocol::Http, None), vec![]),
+        added(
+            listener("https", 443, Protocol::Https, Some("a.com")),
+            vec![],
+        ),
+        added(listener("other", 81, Protocol::Https, None), vec![]),
+    ]);
+    let table = [
+        ("http://a.com:443/", "respond", json!(400)),
+        ("http://b.com:443/", "respond", json!(400)),
+        ("tcp://a.com:443", "respond", json!("reset")),
+        ("https://a.com:80/", "respond", json!("reset")),
+        ("udp://a.com:443", "no-frontend", Value::Null),
+        ("http://a.com:82/", "no-frontend", Value::Null),
+    ];
+    for (text, outcome, status) in table {
+        let told = ask(&tables, &url(text));
+        assert_eq!(
+            (&told["outcome"], &told["status"]),
+            (&json!(outcome), &status),
+            "{text}"
+        );
+    }
+    let told = ask(&tables, &url("http://a.com:443/"));
+    assert_eq!(told["reason"], "this port accepts only TLS");
+    assert_eq!(told["frontend"]["section"], "https");
+    // A port of a Service takes precedence over one of a Gateway that accepts only TLS.
+    let told = ask(&tables, &url("http://cart.shop:81/"));
+    assert_eq!(told["frontend"]["kind"], "Service");
+}
+
+#[test]
+fn headers_for_the_connection_or_for_the_proxy_do_not_reach_the_backend() {
+    let tables = with_rules(vec![rule(vec![prefix("/")], "v1")]);
+    let sent = [
+        ("Connection", "keep-alive, X-Listed, content-type"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "keep-alive"),
+        ("te", "trailers"),
+        ("trailer", "x-sum"),
+        ("upgrade", "h2c"),
+        ("expect", "100-continue"),
+        ("x-listed", "1"),
+        ("content-type", "text/plain"),
+        ("x-other", "1"),
+    ];
+    let told = ask(&tables, &with(url("http://h/"), &sent));
+    let wanted = json!({"host": "h", "content-type": "text/plain", "x-other": "1"});
+    assert_eq!(told["request"]["headers"], wanted);
+    let websocket = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA=="),
+    ];
+    let told = ask(&tables, &with(url("http://h/"), &websocket));
+    let headers = &told["request"]["headers"];
+    assert_eq!(
+        (&headers["connection"], &headers["upgrade"]),
+        (&json!("upgrade"), &json!("websocket"))
+    );
+}

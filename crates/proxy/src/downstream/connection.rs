@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use pointsman_binding::bound::FrontendId;
+use pointsman_routing::ConnectionSecurity;
 
 use super::ResolvedConnection;
 use crate::io::deadline::{DeadlineTimer, Elapsed};
@@ -19,17 +19,6 @@ use crate::worker::{Admission, Socket};
 
 /// Grace period for partially received requests after the listener closes.
 const PARTIAL_REQUEST_GRACE: Duration = Duration::from_secs(1);
-
-/// Transport security of a connection.
-#[derive(Debug)]
-pub(crate) enum ConnectionSecurity {
-    /// Plain text.
-    Plaintext,
-    /// The mutual TLS of a mesh: the client is a proxy.
-    MeshMtls,
-    /// TLS terminated by the listener that the SNI selected.
-    Tls(FrontendId),
-}
 
 /// A client's connection.
 #[derive(Debug)]

@@ -7,8 +7,6 @@ mod connection;
 mod frontends;
 mod resolved;
 
-pub(crate) use connection::{
-    ClientConnection, ConnectionSecurity, ListenerConnectionGuard, run_until_closed,
-};
+pub(crate) use connection::{ClientConnection, ListenerConnectionGuard, run_until_closed};
 pub(crate) use frontends::Frontends;
 pub(crate) use resolved::ResolvedConnection;

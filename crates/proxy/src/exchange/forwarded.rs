@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use http::HeaderName;
-use pointsman_routing::filters::headers::is_forwarded;
 
 use super::headers::{Header, Headers};
 use super::request::DownstreamRequest;
@@ -56,12 +55,7 @@ impl<'p> ForwardedHeaders<'p> {
         }
     }
 
-    /// Returns whether a field of the client is kept.
-    pub(crate) fn keeps(&self, name: &[u8]) -> bool {
-        self.trusted || !is_forwarded(name)
-    }
-
-    /// Sets the headers, after the fields that are not [kept](Self::keeps) were removed.
+    /// Sets the headers, after those of an untrusted client were removed.
     pub(crate) fn apply_to<'l>(
         &'l self,
         headers: &mut Headers<'l>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use pointsman_binding::bound::Fault;
-use pointsman_routing::action::{Reply, closed, grpc_status, no_listener, no_route};
+use pointsman_routing::action::{Reply, grpc_status, no_listener, no_route};
 
 use super::head::Head;
 use super::headers::Headers;
@@ -42,11 +42,6 @@ impl LocalReply {
     /// Creates the reply for a host that no listener of the port matches.
     pub(crate) fn no_listener() -> Self {
         LocalReply::from_fault(no_listener())
-    }
-
-    /// Creates the reply of a listener that can't serve.
-    pub(crate) fn closed() -> Self {
-        LocalReply::from_fault(closed())
     }
 
     /// Creates the reply for a request that no rule matches.

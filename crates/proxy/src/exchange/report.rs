@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use pointsman_binding::bound::Frontend;
+use pointsman_routing::ConnectionSecurity;
 
 use super::copy::Progress;
 use super::local_reply::LocalReply;
 use super::request::{DownstreamRequest, HttpVersion};
 use crate::access_log::{LogRecord, LoggedRule};
-use crate::downstream::{ClientConnection, ConnectionSecurity, ListenerConnectionGuard};
+use crate::downstream::{ClientConnection, ListenerConnectionGuard};
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
 use crate::worker::{RuleOrigin, RulePlan, Worker};

@@ -154,11 +154,9 @@ impl RetryLoop<'_> {
         let request = self.request;
         let authority = request.authority.unwrap_or_default();
         let host = Header::known(&HOST, authority.as_bytes());
-        let kept = request.headers.iter().filter(|header| {
-            !header.is_named(b"expect")
-                && forwarded.keeps(header.name)
-                && !self.forward.is_ambiguous(header.name)
-        });
+        let is_trusted = self.connection.trusted;
+        let kept = request.headers.iter();
+        let kept = kept.filter(|header| self.forward.keeps_client_field(header.name, is_trusted));
         let mut headers = Headers::new(std::iter::once(host).chain(kept));
         forwarded.apply_to(&mut headers, self.connection, request.authority);
         self.forward.edit_request(headers.fields_mut());

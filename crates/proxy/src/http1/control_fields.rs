@@ -1,24 +1,13 @@
 //! Control fields of a head: framing, persistence, upgrade, expectation.
 
+use pointsman_routing::filters::headers::is_removable_by_connection;
+
 use super::error::MessageFault;
 use super::field::{Field, KnownField, Span};
 use super::grammar::{Version, list};
 
 /// Maximum number of connection options in a message.
 const MAX_CONNECTION_OPTIONS: usize = 32;
-
-/// Fields that `Connection` can't remove. RFC 9110 §7.6.1: "A sender MUST NOT send a connection option corresponding to a field that is intended for all
-/// recipients of the content." Host and framing are not listed because they are never forwarded but generated.
-const PROTECTED_FIELDS: [&[u8]; 8] = [
-    b"authorization",
-    b"cache-control",
-    b"content-encoding",
-    b"content-language",
-    b"content-location",
-    b"content-range",
-    b"content-type",
-    b"cookie",
-];
 
 /// Value of the `Expect` field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -175,10 +164,7 @@ fn mark_connection_options(bytes: &[u8], fields: &mut [Field]) {
             continue;
         }
         for option in list(fields[at].value.get(bytes)) {
-            if PROTECTED_FIELDS
-                .iter()
-                .any(|name| option.eq_ignore_ascii_case(name))
-            {
+            if !is_removable_by_connection(option) {
                 continue;
             }
             for field in fields.iter_mut() {

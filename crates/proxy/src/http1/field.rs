@@ -79,7 +79,7 @@ impl KnownField {
         }
     }
 
-    /// Returns whether the field is specific to a connection (RFC 9110 §7.6.1) or framing, which is always generated.
+    /// Returns whether the field is one of [`HOP_BY_HOP`](pointsman_routing::filters::headers::HOP_BY_HOP).
     pub fn is_hop_by_hop(self) -> bool {
         matches!(
             self,
@@ -234,5 +234,36 @@ impl<'a> Fields<'a> {
         self.fields
             .get(at)
             .map_or(self.end, |field| field.name.start as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pointsman_routing::filters::headers::is_hop_by_hop;
+
+    use super::*;
+
+    #[test]
+    fn the_codec_and_the_tables_agree_on_hop_by_hop_fields() {
+        let names = [
+            "host",
+            "content-length",
+            "transfer-encoding",
+            "Connection",
+            "keep-alive",
+            "proxy-connection",
+            "TE",
+            "trailer",
+            "upgrade",
+            "http2-settings",
+            "expect",
+            "sec-websocket-key",
+            "sec-websocket-version",
+            "x-other",
+        ];
+        let hop_by_hop = names.map(|name| KnownField::of(name.as_bytes()).is_hop_by_hop());
+        assert_eq!(hop_by_hop, names.map(|name| is_hop_by_hop(name.as_bytes())));
+        let count = hop_by_hop.into_iter().filter(|is| *is).count();
+        assert_eq!(count, pointsman_routing::filters::headers::HOP_BY_HOP.len());
     }
 }

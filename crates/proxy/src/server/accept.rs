@@ -9,14 +9,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use pointsman_binding::bound::{Frontend, Protocol};
+use pointsman_routing::ConnectionSecurity;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
 use super::stream::{self, AcceptedStream};
 use super::{http1, overload, proxy_protocol, tls};
-use crate::downstream::{
-    ClientConnection, ConnectionSecurity, Frontends, ListenerConnectionGuard, ResolvedConnection,
-};
+use crate::downstream::{ClientConnection, Frontends, ListenerConnectionGuard, ResolvedConnection};
 use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
 use crate::io::task::spawn_within;

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use pointsman_binding::bound::{FrontendId, Protocol, TlsModeKey};
-use pointsman_routing::is_http;
+use pointsman_routing::{ConnectionSecurity, is_http};
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -19,7 +19,7 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::stream::{self, AcceptedStream};
 use super::{http1, http2};
-use crate::downstream::{ClientConnection, ConnectionSecurity, Frontends, ListenerConnectionGuard};
+use crate::downstream::{ClientConnection, Frontends, ListenerConnectionGuard};
 use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::io::lingering_close::lingering_close;
 use crate::io::relay::RelayEnd;

@@ -204,7 +204,7 @@ impl Place {
             (None, FrontendId::Outbound(outbound)) if outbound.listen.is_none() => {
                 decide(side.tables, side.directory, query)
             }
-            (None, _) => Decision::nowhere("nothing listens there".to_owned()),
+            (None, _) => Decision::no_frontend("nothing listens there".to_owned()),
         }
     }
 }

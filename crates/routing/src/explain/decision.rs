@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, Fault, FrontendId, Mirror, Protocol};
+use pointsman_binding::bound::{
+    Backend, BackendId, Endpoints, Fault, FrontendId, Mirror, Protocol,
+};
 use pointsman_resources::Kind;
 
 use super::candidates::rule_ref;
 use super::effect::{self, ErrorFormat};
 use super::frontend_selection::{SelectedFrontend, reference, select_frontend};
 use super::model::{ExplainedResponse, Explanation, FrontendRef, Outcome, Status};
-use super::query::{Directory, Query, QueryRequest, Scheme};
-use crate::action::{Action, Forward, MatchedRule, ReplyKind, closed, misdirected, no_route};
+use super::query::{Directory, MeshParent, Query, QueryRequest, Scheme};
+use crate::action::{Action, Forward, MatchedRule, ReplyKind, no_route};
 use crate::entry::Hit;
 use crate::request::is_http;
 use crate::table::FrontendTable;
@@ -39,7 +41,7 @@ impl<'t> Decision<'t> {
     }
 
     /// Creates the decision for a request that no frontend receives.
-    pub(crate) fn nowhere(why: String) -> Self {
+    pub(crate) fn no_frontend(why: String) -> Self {
         Decision::new(Explanation::new(why, Outcome::NoFrontend), None)
     }
 }
@@ -52,7 +54,7 @@ pub(crate) fn decide<'t>(
 ) -> Decision<'t> {
     match select_frontend(tables, directory, query) {
         SelectedFrontend::NoFrontend { why, status } => {
-            let mut decision = Decision::nowhere(why);
+            let mut decision = Decision::no_frontend(why);
             let explanation = &mut decision.explanation;
             let format = ErrorFormat::of(query, false);
             match status {
@@ -65,52 +67,19 @@ pub(crate) fn decide<'t>(
             }
             decision
         }
-        SelectedFrontend::Misdirected { table, why } => {
-            let mut explanation = Explanation::new(why, Outcome::Respond);
-            explanation.frontend = Some(reference(table.frontend()));
-            let format = ErrorFormat::of(query, false);
-            if !explanation.reject(query, format) {
-                explanation.fail(format, misdirected(&table.frontend().id));
-            }
-            Decision::new(explanation, Some(table))
-        }
+        SelectedFrontend::Rejected { table, fault, why } => rejected(table, query, fault, why),
         SelectedFrontend::Closed { table, why } => {
             let mut explanation = Explanation::new(why, Outcome::Respond);
             explanation.frontend = Some(reference(table.frontend()));
-            match table.frontend().protocol {
-                Protocol::Http => explanation.fail(ErrorFormat::of(query, false), closed()),
-                _ => explanation.status = Some(Status::Reset),
-            }
-            let why = table.closed().unwrap_or_default();
-            explanation.reason = Some(format!("the listener can't serve: {why}"));
+            explanation.status = Some(Status::Reset);
+            explanation.reason = closed_reason(table);
             Decision::new(explanation, Some(table))
         }
         SelectedFrontend::Implicit {
             parent,
-            backend: (backend, endpoints),
+            backend,
             why,
-        } => {
-            let port = backend.id.port;
-            let format = ErrorFormat::of(query, false);
-            let mut explanation = Explanation::new(why, Outcome::Forward);
-            explanation.frontend = Some(FrontendRef {
-                kind: parent.object.kind.name(),
-                namespace: parent.object.name.namespace.to_string(),
-                name: parent.object.name.name.to_string(),
-                section: None,
-                port,
-                gateway: None,
-                scope: None,
-            });
-            explanation.backends = vec![effect::implicit(backend, endpoints, format)];
-            if format != ErrorFormat::Stream {
-                explanation.request = Some(effect::received(query, None));
-            }
-            Decision {
-                unrouted: Some(&backend.id),
-                ..Decision::new(explanation, None)
-            }
-        }
+        } => unrouted(parent, backend, query, why),
         SelectedFrontend::Workload {
             owner,
             address,
@@ -123,7 +92,58 @@ pub(crate) fn decide<'t>(
             }
             Decision::new(explanation, None)
         }
-        SelectedFrontend::Frontend { table, why } => at_table(tables, table, query, why),
+        SelectedFrontend::WrongProtocol { table, why }
+        | SelectedFrontend::Frontend { table, why } => at_table(tables, table, query, why),
+    }
+}
+
+/// Decides on a request that no listener of the port serves, with the error that the proxy responds with.
+fn rejected<'t>(
+    table: &'t Arc<FrontendTable>,
+    query: &Query,
+    fault: &Fault,
+    why: String,
+) -> Decision<'t> {
+    let mut explanation = Explanation::new(why, Outcome::Respond);
+    explanation.frontend = Some(reference(table.frontend()));
+    let format = ErrorFormat::of(query, false);
+    if !explanation.reject(query, format) {
+        explanation.fail(format, fault);
+        explanation.reason = closed_reason(table).or(explanation.reason);
+    }
+    Decision::new(explanation, Some(table))
+}
+
+fn closed_reason(table: &FrontendTable) -> Option<String> {
+    let why = table.closed()?;
+    Some(format!("the listener can't serve: {why}"))
+}
+
+/// Decides on a request to a port of a mesh parent to which no routes apply.
+fn unrouted<'t>(
+    parent: &MeshParent,
+    (backend, endpoints): &'t (Backend, Endpoints),
+    query: &Query,
+    why: String,
+) -> Decision<'t> {
+    let format = ErrorFormat::of(query, false);
+    let mut explanation = Explanation::new(why, Outcome::Forward);
+    explanation.frontend = Some(FrontendRef {
+        kind: parent.object.kind.name(),
+        namespace: parent.object.name.namespace.to_string(),
+        name: parent.object.name.name.to_string(),
+        section: None,
+        port: backend.id.port,
+        gateway: None,
+        scope: None,
+    });
+    explanation.backends = vec![effect::parent_backend_share(backend, endpoints, format)];
+    if format != ErrorFormat::Stream {
+        explanation.request = Some(effect::received(query, None));
+    }
+    Decision {
+        unrouted: Some(&backend.id),
+        ..Decision::new(explanation, None)
     }
 }
 
@@ -224,24 +244,20 @@ pub(crate) fn at_table<'t>(
 fn mismatch(table: &FrontendTable, query: &Query) -> Option<(Status, &'static str)> {
     let scheme = query.target.scheme;
     let protocol = table.frontend().protocol;
-    if !carries_streams(table) {
-        let reason = match scheme {
-            Scheme::Https if protocol == Protocol::Http => {
-                "this port accepts only HTTP without TLS"
-            }
-            scheme if scheme.is_http() => return None,
-            _ => "this port accepts only HTTP",
-        };
-        return Some((Status::Reset, reason));
-    }
-    let expects_tls = matches!(protocol, Protocol::Tls(_));
+    let expects_tls = matches!(protocol, Protocol::Https | Protocol::Tls(_));
+    let reset = |reason| Some((Status::Reset, reason));
     match scheme {
         // HTTP clients get an HTTP response, others a reset.
         Scheme::Http if expects_tls && is_http(format!("{} ", query.method).as_bytes()) => {
             Some((Status::Http(400), EXPECTS_TLS))
         }
-        Scheme::Http | Scheme::Tcp if expects_tls => Some((Status::Reset, EXPECTS_TLS)),
-        _ => None,
+        Scheme::Http | Scheme::Tcp if expects_tls => reset(EXPECTS_TLS),
+        _ if carries_streams(table) => None,
+        Scheme::Https if protocol == Protocol::Http => {
+            reset("this port accepts only HTTP without TLS")
+        }
+        scheme if scheme.is_http() => None,
+        _ => reset("this port accepts only HTTP"),
     }
 }
 

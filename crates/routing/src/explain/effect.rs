@@ -62,10 +62,12 @@ pub(crate) fn received(query: &Query, forward: Option<&Forward<'_>>) -> Received
         fields.insert(0, TextField::from(("host", authority.as_str())));
     }
     if let Some(forward) = forward {
-        fields.retain(|field| {
-            !headers::is_forwarded(field.name()) && !forward.is_ambiguous(field.name())
-        });
+        fields.retain(|field| is_forwarded(query, forward, field.name()));
         forward.edit_request(&mut fields);
+        if query.opens_websocket() {
+            fields.push(TextField::from(("connection", "upgrade")));
+            fields.push(TextField::from(("upgrade", "websocket")));
+        }
     }
     let mut headers: BTreeMap<String, String> = BTreeMap::new();
     for field in &fields {
@@ -83,6 +85,17 @@ pub(crate) fn received(query: &Query, forward: Option<&Forward<'_>>) -> Received
         url,
         headers,
     }
+}
+
+/// Returns whether a field of the client is forwarded.
+fn is_forwarded(query: &Query, forward: &Forward<'_>, name: &[u8]) -> bool {
+    let is_removed = || {
+        let mut options = query.list("connection");
+        headers::is_removable_by_connection(name)
+            && options.any(|option| name.eq_ignore_ascii_case(option.as_bytes()))
+    };
+    let is_end_to_end = !headers::is_hop_by_hop(name) && !is_removed();
+    name.eq_ignore_ascii_case(b"host") || is_end_to_end && forward.keeps_client_field(name, false)
 }
 
 fn join(headers: &mut BTreeMap<String, String>, name: &str, value: &str) {
@@ -191,7 +204,11 @@ fn backend_share(
 }
 
 /// Returns the backend of a mesh parent without routes.
-pub(crate) fn implicit(backend: &Backend, found: &Endpoints, format: ErrorFormat) -> BackendShare {
+pub(crate) fn parent_backend_share(
+    backend: &Backend,
+    found: &Endpoints,
+    format: ErrorFormat,
+) -> BackendShare {
     let id = &backend.id;
     let reference = BackendName {
         kind: id.object.kind.name().into(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, Endpoints, Frontend, FrontendId, Protocol, Scope};
+use pointsman_binding::bound::{Backend, Endpoints, Fault, Frontend, FrontendId, Protocol, Scope};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::model::{FrontendRef, Status};
@@ -12,7 +12,7 @@ use super::outbound;
 use super::query::{Directory, MeshParent, Query, QueryRequest, Scheme};
 use crate::precedence::HostRank;
 use crate::table::FrontendTable;
-use crate::tables::{MeshClient, Tables};
+use crate::tables::{ConnectionSecurity, MeshClient, Tables};
 
 /// The frontend that receives a request, with the reason.
 pub(crate) enum SelectedFrontend<'t> {
@@ -34,13 +34,19 @@ pub(crate) enum SelectedFrontend<'t> {
         address: SocketAddr,
         why: String,
     },
-    /// The SNI selects this listener, but the requested host belongs to another.
-    Misdirected {
+    /// A listener of this port rejects the request.
+    Rejected {
+        table: &'t Arc<FrontendTable>,
+        fault: &'static Fault,
+        why: String,
+    },
+    /// A listener that can't serve and rejects connections. It still owns its hostname.
+    Closed {
         table: &'t Arc<FrontendTable>,
         why: String,
     },
-    /// A listener that can't serve. It still owns its hostname.
-    Closed {
+    /// A listener of the port, whose protocol is another.
+    WrongProtocol {
         table: &'t Arc<FrontendTable>,
         why: String,
     },
@@ -84,7 +90,10 @@ pub(crate) fn select_frontend<'t>(
         )
     };
     match (first, second) {
-        (Some(SelectedFrontend::NoFrontend { .. }), Some(mesh)) => mesh,
+        (
+            Some(SelectedFrontend::NoFrontend { .. } | SelectedFrontend::WrongProtocol { .. }),
+            Some(mesh),
+        ) => mesh,
         (Some(first), _) => first,
         (None, _) => at_gateway(tables, query),
     }
@@ -181,9 +190,58 @@ fn fits(scheme: Scheme, protocol: Protocol) -> bool {
     }
 }
 
+/// Selects a listener of a Gateway.
 fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
     let scheme = query.target.scheme;
-    let no_frontend = |why: String, status| SelectedFrontend::NoFrontend { why, status };
+    let listeners = match eligible_listeners(tables, query) {
+        Ok(listeners) => listeners,
+        Err(why) => return SelectedFrontend::NoFrontend { why, status: None },
+    };
+    let fitting: Vec<&Frontend> = listeners
+        .iter()
+        .map(|table| &**table.frontend())
+        .filter(|frontend| fits(scheme, frontend.protocol))
+        .collect();
+    let Some(port) = port(query, &fitting) else {
+        return without_port(&listeners, query);
+    };
+    let encrypted = fitting.iter().any(|frontend| {
+        frontend.port == port && matches!(frontend.protocol, Protocol::Https | Protocol::Tls(_))
+    });
+    let host = if encrypted {
+        query.sni()
+    } else {
+        Some(query.host())
+    };
+    let host = host.as_deref();
+    let found = listeners_for_host(tables, query, &fitting, port, host);
+    let Some(table) = found.first() else {
+        let status = if scheme.is_http() && !encrypted {
+            Status::Http(404)
+        } else {
+            Status::Reset
+        };
+        let why = format!(
+            "no listener on port {port} serves `{}`",
+            host.unwrap_or_default()
+        );
+        let status = Some(status);
+        return SelectedFrontend::NoFrontend { why, status };
+    };
+    let mut why = why(table, host, found.len() - 1);
+    if let Some(asked) = asked_listener(query)
+        && section(table.frontend()) != Some(asked)
+    {
+        why.push_str(&format!("; listener {asked} of that port does not get it"));
+    }
+    at_listener(tables, table, query, why)
+}
+
+/// Returns the listeners that may get the request, whatever their protocol: those of the query's Gateway, otherwise those of all Gateways.
+fn eligible_listeners<'t>(
+    tables: &'t Tables,
+    query: &Query,
+) -> Result<Vec<&'t Arc<FrontendTable>>, String> {
     let named = |table: &&Arc<FrontendTable>| match (&table.frontend().id, &query.gateway) {
         (FrontendId::Mesh { .. } | FrontendId::Outbound(_), _) => false,
         // A MeshGateway may be named by its own name, which differs from that of its proxies.
@@ -196,42 +254,66 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
         .frontends()
         .filter(named)
         .partition(|table| table.frontend().cross_mesh && query.dataplane.is_none());
-    if let (Some((name, _)), true) = (&query.gateway, listeners.is_empty()) {
-        let why = match cross_mesh.is_empty() {
-            true => format!("Gateway {name} has no usable listener"),
-            false => format!(
-                "{name} accepts only proxies of meshes (crossMesh); explain the request of one with --from dataplane/NAME"
-            ),
-        };
-        return no_frontend(why, None);
+    match (&query.gateway, listeners.is_empty()) {
+        (Some((name, _)), true) if cross_mesh.is_empty() => {
+            Err(format!("Gateway {name} has no usable listener"))
+        }
+        (Some((name, _)), true) => Err(format!(
+            "{name} accepts only proxies of meshes (crossMesh); explain the request of one with --from dataplane/NAME"
+        )),
+        _ => Ok(listeners),
     }
-    let fitting: Vec<&Frontend> = listeners
-        .iter()
-        .map(|table| &**table.frontend())
-        .filter(|frontend| fits(scheme, frontend.protocol))
-        .collect();
-    let asked = query
-        .gateway
-        .as_ref()
-        .and_then(|(_, listener)| listener.as_deref());
-    if let Some(asked) = asked.filter(|asked| !has_listener(fitting.iter().copied(), asked)) {
-        let scheme = scheme.as_str();
-        let why = match has_listener(listeners.iter().map(|table| &**table.frontend()), asked) {
-            true => format!("listener {asked} does not accept {scheme}"),
-            false => format!("there is no usable listener {asked}"),
-        };
-        return no_frontend(why, None);
-    }
-    let Some(port) = port(query, &fitting) else {
-        let wanted = match query.target.port.or(scheme.default_port()) {
-            Some(port) => format!("port {port}"),
-            None => "any port".to_owned(),
-        };
-        return no_frontend(
-            format!("no listener accepts {} on {wanted}", scheme.as_str()),
-            None,
-        );
+}
+
+/// Returns the listener that the query names.
+fn asked_listener(query: &Query) -> Option<&str> {
+    let (_, listener) = query.gateway.as_ref()?;
+    listener.as_deref()
+}
+
+/// Explains that no listener accepts the query's scheme, on its port or under the name that it specifies.
+fn without_port<'t>(listeners: &[&'t Arc<FrontendTable>], query: &Query) -> SelectedFrontend<'t> {
+    let scheme = query.target.scheme;
+    let port = query.target.port.or(scheme.default_port());
+    let asked = asked_listener(query);
+    let is_asked = |table: &&&Arc<FrontendTable>| {
+        let frontend = table.frontend();
+        match asked {
+            Some(asked) => section(frontend) == Some(asked),
+            None => Some(frontend.port) == port,
+        }
     };
+    let mut others = listeners.iter().filter(is_asked);
+    // Datagrams and streams have separate ports.
+    let is_stream = |table: &&&Arc<FrontendTable>| {
+        scheme != Scheme::Udp && table.frontend().protocol != Protocol::Udp
+    };
+    if let Some(table) = others.clone().find(is_stream) {
+        let why = why(table, None, 0);
+        return SelectedFrontend::WrongProtocol { table, why };
+    }
+    let scheme = scheme.as_str();
+    let why = match (asked, port) {
+        (Some(asked), _) if others.next().is_some() => {
+            format!("listener {asked} does not accept {scheme}")
+        }
+        (Some(asked), _) => format!("there is no usable listener {asked}"),
+        (None, Some(port)) => format!("no listener accepts {scheme} on port {port}"),
+        (None, None) => format!("no listener accepts {scheme} on any port"),
+    };
+    SelectedFrontend::NoFrontend { why, status: None }
+}
+
+/// Returns the listeners of a port that get a connection or request for a host, one for each Gateway. Each Gateway has its own address, which the URL does not
+/// specify: the Gateway with the most specific hostname comes first, then one with a matching rule.
+fn listeners_for_host<'t>(
+    tables: &'t Tables,
+    query: &Query,
+    fitting: &[&Frontend],
+    port: u16,
+    host: Option<&str>,
+) -> Vec<&'t Arc<FrontendTable>> {
+    let scheme = query.target.scheme;
     let gateways: BTreeSet<&Name> = fitting
         .iter()
         .filter(|frontend| frontend.port == port)
@@ -240,16 +322,6 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
             _ => None,
         })
         .collect();
-    let encrypted = fitting
-        .iter()
-        .any(|f| f.port == port && matches!(f.protocol, Protocol::Https | Protocol::Tls(_)));
-    let host = if encrypted {
-        query.sni()
-    } else {
-        Some(query.host())
-    };
-    let host = host.as_deref();
-    // Each Gateway has its own address, which the URL does not specify. The Gateway with the most specific hostname is used, then one with a matching rule.
     let mut found: Vec<&Arc<FrontendTable>> = gateways
         .iter()
         .filter_map(|gateway| match scheme {
@@ -272,48 +344,47 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
             frontend.id.clone(),
         )
     });
-    let Some(table) = found.first() else {
-        let status = if scheme.is_http() && !encrypted {
-            Status::Http(404)
-        } else {
-            Status::Reset
-        };
-        let why = format!(
-            "no listener on port {port} serves `{}`",
-            host.unwrap_or_default()
-        );
-        return no_frontend(why, Some(status));
+    found
+}
+
+/// Selects the frontend for a request on a connection to a listener, with the proxy's own decision.
+fn at_listener<'t>(
+    tables: &'t Tables,
+    table: &'t Arc<FrontendTable>,
+    query: &Query,
+    why: String,
+) -> SelectedFrontend<'t> {
+    let frontend = table.frontend();
+    let security = match frontend.protocol {
+        Protocol::Http if frontend.cross_mesh => ConnectionSecurity::MeshMtls,
+        Protocol::Http => ConnectionSecurity::Plaintext,
+        _ if table.closed().is_some() => return SelectedFrontend::Closed { table, why },
+        Protocol::Https => ConnectionSecurity::Tls(frontend.id.clone()),
+        _ => return SelectedFrontend::Frontend { table, why },
     };
-    let mut why = why(table, host, found.len() - 1);
-    if let Some(asked) = asked.filter(|asked| section(table.frontend()) != Some(asked)) {
-        why.push_str(&format!("; listener {asked} of that port does not get it"));
-    }
-    if table.closed().is_some() {
-        return SelectedFrontend::Closed { table, why };
-    }
-    if table.frontend().protocol == Protocol::Https
-        && let FrontendId::Listener { gateway, .. } = &table.frontend().id
-    {
-        let by_host = tables.listener(gateway, port, Some(&query.host()));
-        if by_host.map(|other| &other.frontend().id) != Some(&table.frontend().id) {
-            let why = format!(
-                "{why}; but the host `{}` belongs to another listener",
-                query.host()
-            );
-            return SelectedFrontend::Misdirected { table, why };
+    let FrontendId::Listener { gateway, .. } = &frontend.id else {
+        return SelectedFrontend::Frontend { table, why };
+    };
+    let port = tables.port(gateway, frontend.port);
+    match port.map(|port| port.for_request(&security, &query.host())) {
+        Some(Err(fault)) => {
+            let why = match security {
+                ConnectionSecurity::Tls(_) => format!(
+                    "{why}; but the host `{}` belongs to another listener",
+                    query.host()
+                ),
+                _ => why,
+            };
+            SelectedFrontend::Rejected { table, fault, why }
         }
+        _ => SelectedFrontend::Frontend { table, why },
     }
-    SelectedFrontend::Frontend { table, why }
 }
 
 /// Returns the port: of the named listener, otherwise of the URL, otherwise of the scheme. If only a Gateway is named, or the scheme has no default port,
 /// the lowest port whose protocol fits.
 fn port(query: &Query, fitting: &[&Frontend]) -> Option<u16> {
-    let listener = query
-        .gateway
-        .as_ref()
-        .and_then(|(_, listener)| listener.as_deref());
-    if let Some(wanted) = listener {
+    if let Some(wanted) = asked_listener(query) {
         return fitting
             .iter()
             .find(|frontend| section(frontend).is_some_and(|name| name == wanted))
@@ -332,12 +403,6 @@ fn port(query: &Query, fitting: &[&Frontend]) -> Option<u16> {
         .map(|frontend| frontend.port)
         .min()
         .filter(|_| free)
-}
-
-fn has_listener<'f>(frontends: impl IntoIterator<Item = &'f Frontend>, name: &str) -> bool {
-    frontends
-        .into_iter()
-        .any(|frontend| section(frontend) == Some(name))
 }
 
 fn section(frontend: &Frontend) -> Option<&str> {

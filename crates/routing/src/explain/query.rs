@@ -219,6 +219,27 @@ impl Query {
         names.any(|other| other.eq_ignore_ascii_case(name))
     }
 
+    /// Returns the elements of a header whose value is a comma-separated list.
+    pub(crate) fn list(&self, name: &str) -> impl Iterator<Item = &str> {
+        let headers = self.headers.iter();
+        headers
+            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+            .flat_map(|(_, value)| value.split(',').map(str::trim))
+    }
+
+    /// Returns whether the request opens a WebSocket.
+    pub(crate) fn opens_websocket(&self) -> bool {
+        let lists = |name, wanted: &str| {
+            let mut elements = self.list(name);
+            elements.any(|element| element.eq_ignore_ascii_case(wanted))
+        };
+        self.method == "GET"
+            && lists("connection", "upgrade")
+            && lists("upgrade", "websocket")
+            && lists("sec-websocket-version", "13")
+            && self.has_header("sec-websocket-key")
+    }
+
     /// Returns the value of Host: that of a `host` header, otherwise the host of the URL, with brackets if necessary and with the port if it is not the
     /// default.
     pub fn authority(&self) -> String {

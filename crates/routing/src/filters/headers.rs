@@ -106,9 +106,47 @@ pub fn is_ambiguous(name: &[u8], edited: Option<&EditedNames>) -> bool {
             || edited.is_some_and(|edited| edited.replaces(name)))
 }
 
+/// Fields that are specific to a connection (RFC 9110 §7.6.1) or framing, which is generated for each connection. They are never forwarded.
+pub const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "content-length",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Fields that `Connection` can't remove. RFC 9110 §7.6.1: "A sender MUST NOT send a connection option corresponding to a field that is intended for all
+/// recipients of the content." Host and framing are not listed because they are never forwarded but generated.
+const PROTECTED_FIELDS: [&str; 8] = [
+    "authorization",
+    "cache-control",
+    "content-encoding",
+    "content-language",
+    "content-location",
+    "content-range",
+    "content-type",
+    "cookie",
+];
+
+/// Returns whether a field is one of [`HOP_BY_HOP`].
+pub fn is_hop_by_hop(name: &[u8]) -> bool {
+    let mut names = HOP_BY_HOP.iter();
+    names.any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
+}
+
+/// Returns whether an option of `Connection` removes the fields of its name.
+pub fn is_removable_by_connection(option: &[u8]) -> bool {
+    let mut names = PROTECTED_FIELDS.iter();
+    !names.any(|own| option.eq_ignore_ascii_case(own.as_bytes()))
+}
+
 /// Returns whether only a trusted proxy may send a field of this name: `x-forwarded-*` and `forwarded` (RFC 7239), from which origins learn the client's
 /// address, and the scheme, host, port and path that it requested.
-pub fn is_forwarded(name: &[u8]) -> bool {
+pub fn is_x_forwarded(name: &[u8]) -> bool {
     const PREFIX: &str = "x-forwarded-";
     let begins = |name: &[u8]| {
         name.get(..PREFIX.len())
