@@ -209,7 +209,7 @@ fn a_forward_is_told_whole() {
         "timeouts": {"request": "10s"},
         "candidates": [
             {"kind": "HTTPRoute", "namespace": "infra", "name": "r", "rule": 0, "ruleName": "canary", "match": 0,
-             "lostOn": "path", "detail": "path: wanted `/no` exactly, got `/v1/x`"},
+             "lostOn": "path", "detail": "path: expected exactly `/no`, got `/v1/x`"},
             {"kind": "HTTPRoute", "namespace": "infra", "name": "r", "rule": 1, "match": 0,
              "lostOn": "path", "detail": "path: `/v1` is a longer prefix than `/`"},
         ],
@@ -257,7 +257,7 @@ fn every_candidate_has_the_first_criterion_that_it_lost_on() {
         (
             "a-host",
             "host",
-            "host: wanted `other.com` or `*.org`, got `a.example.com`",
+            "host: expected `other.com` or `*.org`, got `a.example.com`",
         ),
         (
             "b-host-shorter",
@@ -269,7 +269,7 @@ fn every_candidate_has_the_first_criterion_that_it_lost_on() {
             "host",
             "host: infra/winner has a hostname that matches, this one has none",
         ),
-        ("d-path", "path", "path: wanted `/q` or below, got `/p`"),
+        ("d-path", "path", "path: expected prefix `/q`, got `/p`"),
         (
             "e-path-shorter",
             "path",
@@ -278,20 +278,20 @@ fn every_candidate_has_the_first_criterion_that_it_lost_on() {
         (
             "f-regex",
             "path",
-            "path: wanted a full match of `/[0-9]+`, got `/p`",
+            "path: expected a full match of `/[0-9]+`, got `/p`",
         ),
-        ("g-method", "method", "method: wanted `PUT`, got `GET`"),
+        ("g-method", "method", "method: expected `PUT`, got `GET`"),
         (
             "h-header",
             "header",
-            "header x-env: wanted `canary`, got `prod`",
+            "header x-env: expected `canary`, got `prod`",
         ),
         (
             "i-header-none",
             "header",
-            "header x-other: wanted `1`, got none",
+            "header x-other: expected `1`, it is missing",
         ),
-        ("j-query", "query", "query q: wanted `2`, got `1`"),
+        ("j-query", "query", "query q: expected `2`, got `1`"),
         (
             "k-age",
             "age",
@@ -716,7 +716,7 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
     assert_eq!(told["rule"]["name"], "consumer");
     let wanted = json!([
         {"kind": "HTTPRoute", "namespace": "infra", "name": "producer", "rule": 0, "match": 0,
-         "lostOn": "scope", "detail": "it applies to calls of every client"},
+         "lostOn": "scope", "detail": "producer route: the consumer routes of the client's namespace replace it"},
         {"kind": "TCPRoute", "namespace": "shop", "name": "bytes", "rule": 0, "match": 0, "lostOn": "kind", "detail": "an HTTPRoute governs this port"},
     ]);
     assert_eq!(told["candidates"], wanted);

@@ -264,11 +264,20 @@ fn status_text(status: &Status) -> String {
 }
 
 fn outcome(explanation: &Explanation, paint: &Paint) -> String {
+    let is_reset = explanation.status == Some(Status::Reset);
     let status = explanation.status.as_ref().map(status_text);
-    let status = match (&status, explanation.grpc_status) {
-        (_, Some(code)) => format!(" with gRPC status {code}"),
-        (Some(status), None) => format!(" with {status}"),
-        (None, None) => String::new(),
+    let status = match (status, explanation.grpc_status) {
+        (_, Some(code)) => Some(format!("gRPC status {code}")),
+        (status, None) => status,
+    };
+    let with_status = status
+        .as_ref()
+        .map(|status| format!(" with {status}"))
+        .unwrap_or_default();
+    let end = match &status {
+        Some(_) if is_reset => "; the connection is reset".to_owned(),
+        Some(status) => format!("; the client gets {status}"),
+        None => String::new(),
     };
     let reason = explanation
         .reason
@@ -279,7 +288,7 @@ fn outcome(explanation: &Explanation, paint: &Paint) -> String {
         Outcome::Forward if explanation.fails() => {
             paint.paint(Style::Bad, "forward, but no backend is available")
         }
-        Outcome::Forward => paint.paint(Style::Good, "forward") + &status + &reason,
+        Outcome::Forward => paint.paint(Style::Good, "forward") + &with_status + &reason,
         Outcome::Redirect => {
             let status = explanation.response.as_ref().and_then(|r| r.status);
             let status = status
@@ -287,9 +296,10 @@ fn outcome(explanation: &Explanation, paint: &Paint) -> String {
                 .unwrap_or_default();
             paint.paint(Style::Good, "redirect") + &status
         }
-        Outcome::Respond => format!("response by Pointsman{status}{reason}"),
-        Outcome::NoFrontend => paint.paint(Style::Bad, "no listener") + &status,
-        Outcome::NoRoute => paint.paint(Style::Bad, "no rule matches") + &status,
+        Outcome::Respond if is_reset => format!("connection reset by Pointsman{reason}"),
+        Outcome::Respond => format!("response by Pointsman{with_status}{reason}"),
+        Outcome::NoFrontend => paint.paint(Style::Bad, "no listener") + &end,
+        Outcome::NoRoute => paint.paint(Style::Bad, "no rule matches") + &end,
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    BoundMatch, BoundRoute, Dialect, FrontendId, PathPredicate, StringPredicate, policy_names,
+    BoundMatch, BoundRoute, Dialect, FrontendId, PathPredicate, Scope, StringPredicate,
+    policy_names,
 };
 use pointsman_resources::ObjectKey;
 use pointsman_resources::text::counted;
@@ -35,28 +36,29 @@ impl<R: Request> Traffic<'_, R> {
     }
 }
 
-/// Returns every rule of the routes with the same parent, except the winner, in order of precedence.
+/// Returns every rule of the routes with the same parent, except the winner, in order of precedence. If there is no winner, the error says why matching rules
+/// get no traffic.
 pub(crate) fn candidates<R: Request>(
     tables: &Tables,
     chosen: Option<&FrontendTable>,
     parent: &ObjectKey,
     port: u16,
     traffic: &Traffic<'_, R>,
-    winner: Option<&Hit<'_>>,
+    winner: Result<&Hit<'_>, &str>,
     refused: Vec<RefusedCandidate>,
 ) -> Vec<Candidate> {
     let mut all: Vec<(Rank, Candidate)> = Vec::new();
     let mut seen = BTreeSet::new();
     // A rule may be attached to several frontends. Each is listed once.
     let mut listed: BTreeSet<CandidateKey> = winner
+        .iter()
         .map(|winner| candidate_key(&rule_ref(winner)))
-        .into_iter()
         .collect();
     if let Some(table) = chosen {
         for route in table.routes() {
             seen.insert(route.id.route.clone());
             for entry in nearest(route, traffic.host()) {
-                if winner.is_some_and(|winner| same(winner.rank, &entry.rank)) {
+                if winner.is_ok_and(|winner| same(winner.rank, &entry.rank)) {
                     continue;
                 }
                 let (lost_on, detail) = reason_against(&entry, traffic, winner);
@@ -226,7 +228,7 @@ fn other_frontend(
         FrontendId::Listener { listener, .. } if frontend.port == port => {
             let serves = match &frontend.hostname {
                 Some(hostname) => format!("`{hostname}`"),
-                None => "hosts that no other listener names".to_owned(),
+                None => "hosts without a listener of their own".to_owned(),
             };
             (
                 Criterion::Host,
@@ -238,7 +240,14 @@ fn other_frontend(
             format!("attached to listener {listener} on port {}", frontend.port),
         ),
         FrontendId::Mesh { scope, .. } if frontend.port == port => {
-            (Criterion::Scope, format!("it applies to calls of {scope}"))
+            let detail = match scope {
+                Scope::Everyone => {
+                    "producer route: the consumer routes of the client's namespace replace it"
+                        .to_owned()
+                }
+                scope => format!("consumer route: applies only to {scope}"),
+            };
+            (Criterion::Scope, detail)
         }
         FrontendId::Outbound(outbound) => {
             let dataplane = &outbound.dataplane;
@@ -258,7 +267,7 @@ fn other_frontend(
 fn reason_against<R: Request>(
     entry: &MatchEntry,
     traffic: &Traffic<'_, R>,
-    winner: Option<&Hit<'_>>,
+    winner: Result<&Hit<'_>, &str>,
 ) -> (Criterion, String) {
     if !serves(entry, traffic.host()) {
         let names: Vec<String> = entry
@@ -268,7 +277,7 @@ fn reason_against<R: Request>(
             .map(|name| format!("`{name}`"))
             .collect();
         let detail = format!(
-            "host: wanted {}, got `{}`",
+            "host: expected {}, got `{}`",
             names.join(" or "),
             traffic.host()
         );
@@ -292,30 +301,26 @@ fn reason_against<R: Request>(
         }
     }
     match winner {
-        Some(winner) => precedence_of(winner, entry),
-        // The connection belongs to another listener.
-        None => (
-            Criterion::Host,
-            "it would match the request, which does not reach it".to_owned(),
-        ),
+        Ok(winner) => precedence_of(winner, entry),
+        Err(obstacle) => (Criterion::Host, format!("it matches, but {obstacle}")),
     }
 }
 
 fn path_miss(matched: &CompiledMatch, path: &str) -> Option<String> {
     match &matched.path {
         PathPredicate::Exact(wanted) => {
-            (**wanted != *path).then(|| format!("path: wanted `{wanted}` exactly, got `{path}`"))
+            (**wanted != *path).then(|| format!("path: expected exactly `{wanted}`, got `{path}`"))
         }
         PathPredicate::Prefix(prefix) => (!has_prefix(path, prefix))
-            .then(|| format!("path: wanted `{prefix}` or below, got `{path}`")),
+            .then(|| format!("path: expected prefix `{prefix}`, got `{path}`")),
         PathPredicate::Regex(regex) => (!regex.is_match(path)).then(|| {
             format!(
-                "path: wanted a full match of `{}`, got `{path}`",
+                "path: expected a full match of `{}`, got `{path}`",
                 regex.as_str()
             )
         }),
         PathPredicate::Any => (!path.starts_with('/'))
-            .then(|| format!("path: wanted one that begins with `/`, got `{path}`")),
+            .then(|| format!("path: expected a path that begins with `/`, got `{path}`")),
     }
 }
 
@@ -328,20 +333,23 @@ struct FirstMiss<'r, R> {
 impl<R: Request> MissRecorder for FirstMiss<'_, R> {
     fn miss(&mut self, _: &MatchEntry, miss: Miss<'_>) {
         let wanted = |predicate: &StringPredicate<Expression>| match predicate {
-            StringPredicate::Exact(text) => format!("wanted `{text}`"),
-            StringPredicate::Regex(regex) => format!("wanted a match of `{}`", regex.as_str()),
-            StringPredicate::Prefix(start) => format!("wanted one that begins with `{start}`"),
-            StringPredicate::Present => "wanted one".to_owned(),
-            StringPredicate::Absent => "wanted none".to_owned(),
+            StringPredicate::Exact(text) => format!("expected `{text}`"),
+            StringPredicate::Regex(regex) => format!("expected a match of `{}`", regex.as_str()),
+            StringPredicate::Prefix(start) => {
+                format!("expected a value that begins with `{start}`")
+            }
+            StringPredicate::Present => "expected it to be present".to_owned(),
+            StringPredicate::Absent => "expected it to be absent".to_owned(),
         };
-        let got =
-            |got: Option<&str>| got.map_or("got none".to_owned(), |got| format!("got `{got}`"));
+        let got = |got: Option<&str>| {
+            got.map_or("it is missing".to_owned(), |got| format!("got `{got}`"))
+        };
         let text = match miss {
             Miss::GrpcPath => {
                 let path = self.request.path();
                 (
                     Criterion::Path,
-                    format!("path: wanted /service/method, got `{path}`"),
+                    format!("path: expected /service/method, got `{path}`"),
                 )
             }
             Miss::GrpcService {
@@ -360,7 +368,7 @@ impl<R: Request> MissRecorder for FirstMiss<'_, R> {
             ),
             Miss::Method { wanted, got } => (
                 Criterion::Method,
-                format!("method: wanted `{wanted}`, got `{got}`"),
+                format!("method: expected `{wanted}`, got `{got}`"),
             ),
             Miss::Header { predicate } => {
                 let values: Vec<_> = self

@@ -28,6 +28,8 @@ pub(crate) struct Decision<'t> {
     pub(crate) hit: Option<Hit<'t>>,
     /// The port of a mesh parent that receives the request if no routes apply.
     pub(crate) unrouted: Option<&'t BackendId>,
+    /// The reason why rules that match get no traffic, if there is no `hit`.
+    pub(crate) obstacle: &'static str,
 }
 
 impl<'t> Decision<'t> {
@@ -37,6 +39,7 @@ impl<'t> Decision<'t> {
             table,
             hit: None,
             unrouted: None,
+            obstacle: "the request is rejected before rules are matched",
         }
     }
 
@@ -73,7 +76,10 @@ pub(crate) fn decide<'t>(
             explanation.frontend = Some(reference(table.frontend()));
             explanation.status = Some(Status::Reset);
             explanation.reason = closed_reason(table);
-            Decision::new(explanation, Some(table))
+            Decision {
+                obstacle: CANNOT_SERVE,
+                ..Decision::new(explanation, Some(table))
+            }
         }
         SelectedFrontend::Implicit {
             parent,
@@ -107,12 +113,23 @@ fn rejected<'t>(
     let mut explanation = Explanation::new(why, Outcome::Respond);
     explanation.frontend = Some(reference(table.frontend()));
     let format = ErrorFormat::of(query, false);
-    if !explanation.reject(query, format) {
-        explanation.fail(format, fault);
-        explanation.reason = closed_reason(table).or(explanation.reason);
+    if explanation.reject(query, format) {
+        return Decision::new(explanation, Some(table));
     }
-    Decision::new(explanation, Some(table))
+    explanation.fail(format, fault);
+    let reason = closed_reason(table);
+    let obstacle = match reason {
+        Some(_) => CANNOT_SERVE,
+        None => "the requested host belongs to another listener",
+    };
+    explanation.reason = reason.or(explanation.reason);
+    Decision {
+        obstacle,
+        ..Decision::new(explanation, Some(table))
+    }
 }
+
+const CANNOT_SERVE: &str = "the listener that receives the request can't serve it";
 
 fn closed_reason(table: &FrontendTable) -> Option<String> {
     let why = table.closed()?;

@@ -155,7 +155,7 @@ fn at_service<'t>(
     Some(SelectedFrontend::Frontend { table, why })
 }
 
-/// Finds a workload by its own address. Routes are bound to Services and do not apply to such calls.
+/// Finds a workload by its own address. Routes attach to Services and do not apply to such calls.
 fn at_workload<'t>(directory: &'t Directory, query: &Query) -> Option<SelectedFrontend<'t>> {
     let ip: IpAddr = query.target.host.parse().ok()?;
     let port = query.target.port.or(query.target.scheme.default_port())?;
@@ -174,7 +174,7 @@ fn at_workload<'t>(directory: &'t Directory, query: &Query) -> Option<SelectedFr
     Some(SelectedFrontend::Workload {
         owner,
         address,
-        why: format!("{what}: routes are bound to Services, so this call bypasses them"),
+        why: format!("{what}: routes attach to Services, so this call bypasses them"),
     })
 }
 

@@ -44,13 +44,22 @@ pub fn explain(
     explanation.candidates = match (decision.table, decision.unrouted) {
         (Some(table), _) => {
             let others = refused(&destination(table));
-            other_candidates(tables, table, query, decision.hit.as_ref(), others)
+            let winner = decision.hit.as_ref().ok_or(decision.obstacle);
+            other_candidates(tables, table, query, winner, others)
         }
         (None, Some(called)) => {
             let traffic = Traffic::<QueryRequest<'_>>::Stream(None);
             let (parent, port) = (&called.object, called.port);
             let others = refused(called);
-            candidates(tables, None, parent, port, &traffic, None, others)
+            candidates(
+                tables,
+                None,
+                parent,
+                port,
+                &traffic,
+                Err(decision.obstacle),
+                others,
+            )
         }
         (None, None) => Vec::new(),
     };
@@ -70,7 +79,7 @@ fn other_candidates(
     tables: &Tables,
     table: &Arc<FrontendTable>,
     query: &Query,
-    winner: Option<&Hit<'_>>,
+    winner: Result<&Hit<'_>, &str>,
     refused: Vec<RefusedCandidate>,
 ) -> Vec<Candidate> {
     let seen = QueryRequest::new(query);
