@@ -89,6 +89,8 @@ struct TrackedRoute {
 #[derive(Clone, Copy, Debug)]
 struct PendingExamination {
     since: Instant,
+    /// The same in seconds since the Unix epoch, once it has been reported.
+    since_unix: Option<i64>,
     /// Time of the first change that is not in effect everywhere.
     changed: Option<Instant>,
     /// Time when the last proxy that served it disconnected.
@@ -201,6 +203,7 @@ impl Effects {
     fn schedule(&mut self, id: RouteIndex, since: Instant) -> &mut PendingExamination {
         self.pending.entry(id).or_insert(PendingExamination {
             since,
+            since_unix: None,
             changed: None,
             disconnected: None,
             listed: None,

@@ -83,10 +83,12 @@ impl Examination<'_> {
         !self.rejecting.is_empty()
     }
 
-    /// Time since which a route is pending, in seconds since the Unix epoch.
-    fn since(&self, pending: &PendingExamination) -> i64 {
-        let age = self.now.saturating_duration_since(pending.since);
-        self.unix - i64::try_from(age.as_secs()).unwrap_or(0)
+    /// Time since which a route is pending, in seconds since the Unix epoch. It is computed once: rounded down at different times, it would vary.
+    fn since(&self, pending: &mut PendingExamination) -> i64 {
+        *pending.since_unix.get_or_insert_with(|| {
+            let age = self.now.saturating_duration_since(pending.since);
+            self.unix - i64::try_from(age.as_secs()).unwrap_or(0)
+        })
     }
 }
 
@@ -172,7 +174,7 @@ impl Store {
         let now = examination.now;
         let local = self.examine_local(route, &mut pending, examination, found);
         let version = self.version_of(route);
-        let overdue = (now >= pending.since + GRACE).then(|| examination.since(&pending));
+        let overdue = (now >= pending.since + GRACE).then(|| examination.since(&mut pending));
         let (reported, same_version) = self.effects.remote.merge(&LocalState {
             key: &route.key,
             version,
@@ -352,7 +354,7 @@ impl Store {
         &self,
         part: SlotId,
         route: &TrackedRoute,
-        pending: &PendingExamination,
+        pending: &mut PendingExamination,
         wants_list: bool,
         examination: &mut Examination<'_>,
     ) -> ResourceState {

@@ -26,6 +26,8 @@ struct Plane {
     reported: BTreeMap<String, Effect>,
     /// Number of changes that were reported.
     reports: usize,
+    /// The time.
+    unix: i64,
 }
 
 fn frontend(gateway: &str) -> FrontendId {
@@ -177,7 +179,7 @@ impl Plane {
     fn examine(&mut self, routes: RoutesToExamine) -> Option<Instant> {
         let mut found = EffectChanges::default();
         let mut cursor = None;
-        let context = (&self.proxies, Instant::now(), 1_000);
+        let context = (&self.proxies, Instant::now(), self.unix);
         self.store.examine(routes, &mut cursor, context, &mut found);
         assert_eq!(cursor, None);
         for (key, effect) in found.changes {
@@ -468,6 +470,25 @@ async fn the_proxies_that_lag_are_listed_up_to_a_bound_and_updated_at_intervals(
         Effect::InEffect,
         "this is not waited for"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_since_which_proxies_lag_does_not_change() {
+    let (mut plane, _) = one_of_each();
+    plane.route("shop", &["edge"]);
+    let since = |effect: Effect| match effect {
+        Effect::Partial(outdated) => outdated.since,
+        other => panic!("{other:?}"),
+    };
+    wait(GRACE).await;
+    plane.unix = 1_001;
+    let first = since(plane.effect("shop"));
+    let before = plane.reports;
+    // The clock has passed a full second, the age has not.
+    wait(UPDATE_INTERVAL + GRACE / 2).await;
+    plane.unix = 1_007;
+    assert_eq!(since(plane.effect("shop")), first);
+    assert_eq!(plane.reports, before, "nothing is written");
 }
 
 #[tokio::test(start_paused = true)]
