@@ -87,7 +87,19 @@ pub async fn connect<I>(io: I) -> hyper::Result<Connection>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    connect_with_window(io, STREAM_WINDOW).await
+}
+
+/// Bytes of one stream that the client buffers until they are read.
+const STREAM_WINDOW: u32 = 2 * 1024 * 1024;
+
+/// The same with another window of streams.
+pub async fn connect_with_window<I>(io: I, window: u32) -> hyper::Result<Connection>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(window)
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)

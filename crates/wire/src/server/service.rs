@@ -560,8 +560,9 @@ impl tonic::server::StreamingService<DeltaDiscoveryRequest> for DeltaService {
         tokio::spawn(async move {
             let requests = requests.into_inner();
             if let Err(status) = session::run(&server, peer, requests, &responses).await {
-                // The proxy may have gone.
-                let _ = responses.send(Err(status)).await;
+                // The proxy may have gone, or not read.
+                let farewell = responses.send(Err(status));
+                let _ = tokio::time::timeout(session::FAREWELL_TIMEOUT, farewell).await;
             }
         });
         let stream: Self::ResponseStream = Box::pin(ReceiverStream::new(stream));

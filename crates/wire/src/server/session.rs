@@ -9,7 +9,7 @@ use bytes::Bytes;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::peer::{CredentialValidity, Peer, PermissionCheck, Refusal};
 use super::proxies::{ConnectedProxy, NAMESAKE_GRACE, UNNAMED};
@@ -47,6 +47,9 @@ const MAX_REASONS: usize = 100;
 
 /// Time between two checks of a proxy's permission.
 const PERMISSION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time for the last response to reach the proxy.
+pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time for the requests with which a stream starts.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -128,6 +131,8 @@ struct Session<'s> {
     responses: &'s Responses,
     nonce: u64,
     unacknowledged: VecDeque<Unacknowledged>,
+    /// A batch is being sent.
+    is_sending: bool,
 }
 
 impl Drop for Session<'_> {
@@ -152,39 +157,20 @@ pub async fn run(
     let start = Session::start(server, peer, &mut requests, responses);
     let (mut session, permission, validity) =
         timeout(START_TIMEOUT, start).await.map_err(timed_out)??;
-    let mut permission_changed = pin!(permission.changed());
-    let mut credential_ended = pin!(validity.ended());
-    let mut namesake_known = pin!(sleep(NAMESAKE_GRACE));
-    let mut is_namesake_known = false;
-    let (mut changed, mut closing) = (server.changes(), server.closing());
-    loop {
-        session.send_changes().await?;
-        let revoked = tokio::select! {
-            request = requests.message() => match request? {
-                Some(request) => {
-                    session.acknowledge(request);
-                    None
-                }
-                None => return Ok(()),
-            },
-            Ok(()) = changed.changed() => None,
-            status = &mut credential_ended => return Err(session.revoke(status)),
-            status = &mut permission_changed => Some(status),
-            () = &mut namesake_known, if !is_namesake_known => {
-                is_namesake_known = true;
-                session.warn_of_namesake();
-                None
-            }
-            _ = closing.wait_for(|is_closed| *is_closed) => {
-                return Err(Status::unavailable("the control plane is shutting down"));
-            }
-        };
-        if let Some(status) = revoked {
-            // The permission may have ended because a Gateway was removed. Its removal has to be sent first.
-            session.send_changes().await?;
-            return Err(session.revoke(status));
+    let mut closing = server.closing();
+    // A proxy that does not read blocks sending, but no revocation.
+    let ended = tokio::select! {
+        ended = session.exchange(&mut requests) => return ended,
+        status = validity.ended() => status,
+        status = permission.changed() => status,
+        _ = closing.wait_for(|is_closed| *is_closed) => {
+            return Err(Status::unavailable("the control plane is shutting down"));
         }
+    };
+    if ended.code() == Code::PermissionDenied {
+        session.send_removals().await?;
     }
+    Err(session.revoke(ended))
 }
 
 impl<'s> Session<'s> {
@@ -278,11 +264,52 @@ impl<'s> Session<'s> {
             responses,
             nonce: 0,
             unacknowledged: VecDeque::new(),
+            is_sending: false,
         };
         if let Resume::Compare(buckets) = resume {
             session.compare(buckets, requests).await?;
         }
         Ok((session, permission, grant.validity))
+    }
+
+    /// Sends changes and receives acknowledgements until the proxy ends the stream.
+    async fn exchange(
+        &mut self,
+        requests: &mut Streaming<DeltaDiscoveryRequest>,
+    ) -> Result<(), Status> {
+        let mut changed = self.server.changes();
+        let mut namesake_known = pin!(sleep(NAMESAKE_GRACE));
+        let mut is_namesake_known = false;
+        loop {
+            self.send_changes().await?;
+            tokio::select! {
+                request = requests.message() => match request? {
+                    Some(request) => self.acknowledge(request),
+                    None => return Ok(()),
+                },
+                Ok(()) = changed.changed() => {}
+                () = &mut namesake_known, if !is_namesake_known => {
+                    is_namesake_known = true;
+                    self.warn_of_namesake();
+                }
+            }
+        }
+    }
+
+    /// Sends what was removed to a proxy that is not permitted anything any more, perhaps because its Gateway was removed. It gets nothing else.
+    async fn send_removals(&mut self) -> Result<(), Status> {
+        if self.is_sending {
+            // The batch that it has not read is lost, and nothing may be sent after it.
+            return Ok(());
+        }
+        let batch = self.server.state().store.next_batch(self.id, usize::MAX);
+        match batch.filter(|batch| batch.updates.is_empty() && !batch.removals.is_empty()) {
+            Some(removals) => {
+                let sent = timeout(FAREWELL_TIMEOUT, self.send(removals)).await;
+                sent.unwrap_or(Ok(()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Logs that another proxy has the same name.
@@ -354,7 +381,9 @@ impl<'s> Session<'s> {
                 let batch = state.store.next_batch(self.id, RESPONSE_BYTES);
                 batch.ok_or_else(|| Status::aborted("too far behind: connect again"))?
             };
+            self.is_sending = true;
             self.send(batch).await?;
+            self.is_sending = false;
         }
     }
 

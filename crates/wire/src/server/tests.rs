@@ -29,6 +29,19 @@ type Responses = tonic::Streaming<DeltaDiscoveryResponse>;
 
 /// Opens a connection and a stream of a proxy that subscribes to everything and has nothing.
 async fn connect(server: &Arc<Server>, name: &str) -> (Requests, Responses) {
+    let (requests, responses) = connect_with(server, name, 1024 * 1024).await;
+    let responses = responses.await.expect("no panic");
+    (requests, responses.expect("it is accepted"))
+}
+
+type PendingResponses = tokio::task::JoinHandle<Result<Responses, tonic::Status>>;
+
+/// The same with flow control that stops the server after `window` bytes that are not read.
+async fn connect_with(
+    server: &Arc<Server>,
+    name: &str,
+    window: u32,
+) -> (Requests, PendingResponses) {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let peer = Peer {
         address: (Ipv4Addr::LOCALHOST, 1).into(),
@@ -36,9 +49,9 @@ async fn connect(server: &Arc<Server>, name: &str) -> (Requests, Responses) {
         token: None,
     };
     tokio::spawn(server.clone().serve(far, peer));
-    let connection = transport::connect(near).await.expect("HTTP/2");
+    let connection = transport::connect_with_window(near, window).await;
     let origin = http::Uri::from_static("http://control-plane");
-    let mut grpc = Grpc::with_origin(connection, origin);
+    let mut grpc = Grpc::with_origin(connection.expect("HTTP/2"), origin);
     grpc.ready().await.expect("it is open");
     let (requests, stream) = mpsc::channel(1);
     let first = DeltaDiscoveryRequest {
@@ -53,8 +66,11 @@ async fn connect(server: &Arc<Server>, name: &str) -> (Requests, Responses) {
     let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
     let path = http::uri::PathAndQuery::from_static(DELTA_PATH);
     let request = Request::new(ReceiverStream::new(stream));
-    let responses = grpc.streaming(request, path, codec).await;
-    (requests, responses.expect("it is accepted").into_inner())
+    let responses = async move {
+        let responses = grpc.streaming(request, path, codec).await?;
+        Ok(responses.into_inner())
+    };
+    (requests, tokio::spawn(responses))
 }
 
 /// A Gateway with this many routes.
@@ -162,6 +178,24 @@ async fn report(server: &Arc<Server>, identity: &str, name: &str, address: &str)
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
     sender
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_does_not_read_is_disconnected_when_its_permission_ends() {
+    let (permit, permitted) = tokio::sync::watch::channel(true);
+    let authorize = authorize_by_certificate(move |_| match *permitted.borrow() {
+        true => Subscription::Everything,
+        false => Subscription::Selected(Default::default()),
+    });
+    let server = Arc::new(Server::new("test".to_owned(), authorize, || {}));
+    server.apply(routes(500));
+    // The socket takes less than one response.
+    let (_requests, _responses) = connect_with(&server, "edge-1", 1024).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.proxies().len(), 1);
+    permit.send_replace(false);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(server.proxies().is_empty());
 }
 
 type ReportSender = mpsc::Sender<proto::ProxyReport>;
