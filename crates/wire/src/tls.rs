@@ -6,12 +6,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pointsman_binding::x509;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
 
@@ -78,6 +78,9 @@ impl TlsFiles {
             .with_single_cert(chain, key)
             .map_err(rejected)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
+        // A resumed session would not verify the client's certificate again.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(config)
     }
 
@@ -307,3 +310,16 @@ pub(crate) fn identities(chain: &[CertificateDer<'_>]) -> Vec<String> {
     let all = names.dns.into_iter().chain(names.uris);
     all.map(str::to_owned).collect()
 }
+
+/// Time until a certificate expires; zero if it has expired.
+pub(crate) fn time_to_expiry(chain: &[CertificateDer<'_>]) -> Option<Duration> {
+    let (_, end) = x509::Certificate::read(chain.first()?)?.validity()?;
+    let left = u64::try_from(end)
+        .unwrap_or(0)
+        .saturating_sub(UnixTime::now().as_secs());
+    // The end of time may be too far away for a clock.
+    Some(Duration::from_secs(left).min(LONGEST_TIMER))
+}
+
+/// Longest time for which a timer is set.
+const LONGEST_TIMER: Duration = Duration::from_secs(365 * 24 * 3600);

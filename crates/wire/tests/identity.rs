@@ -379,3 +379,38 @@ fn plaintext_is_refused_beyond_loopback() {
             .is_err()
     );
 }
+
+// A resumed session is not verified again, so an expired certificate could be used for ever.
+#[tokio::test]
+async fn a_client_certificate_is_verified_for_each_connection() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let authority = Authority::new();
+    fs::write(path.join("authorize"), "edge-1.example *\n").expect("written");
+    let server = issue(&authority, path, "server", &["127.0.0.1"]);
+    let control_plane = ControlPlane::start(server, &path.join("authorize"));
+    let own = authority.issue(&["edge-1.example"]);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.der()).expect("an authority");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("it is supported")
+        .with_root_certificates(roots)
+        .with_client_auth_cert(own.chain(), own.key_der())
+        .expect("a key");
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    for _ in 0..2 {
+        let stream = tokio::net::TcpStream::connect(control_plane.address).await;
+        let name = "127.0.0.1".try_into().expect("a name");
+        let stream = connector.connect(name, stream.expect("it is open")).await;
+        let mut stream = stream.expect("TLS");
+        let kind = stream.get_ref().1.handshake_kind();
+        assert_eq!(kind, Some(rustls::HandshakeKind::Full));
+        // Tickets precede the first bytes of HTTP/2.
+        let mut frame = [0; 9];
+        let read = tokio::io::AsyncReadExt::read_exact(&mut stream, &mut frame).await;
+        read.expect("SETTINGS");
+    }
+}

@@ -138,6 +138,7 @@ mod tests {
         Peer {
             address: ([127, 0, 0, 1], 1).into(),
             identities: Some(identities.into()),
+            certificate_expires: None,
             token: None,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::peer::Peer;
 use super::service::Server;
@@ -66,6 +66,7 @@ async fn serve(
     let mut peer = Peer {
         address,
         identities: None,
+        certificate_expires: None,
         token: None,
     };
     let Some(tls) = tls else {
@@ -83,5 +84,8 @@ async fn serve(
     let (_, session) = stream.get_ref();
     let certificates = session.peer_certificates();
     peer.identities = certificates.map(|chain| tls::identities(chain).into());
+    peer.certificate_expires = certificates
+        .and_then(tls::time_to_expiry)
+        .map(|left| Instant::now() + left);
     Ok(server.serve(stream, peer).await?)
 }

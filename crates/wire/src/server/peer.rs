@@ -24,6 +24,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Names in its certificate; `None` without one.
     pub identities: Option<Arc<[String]>>,
+    /// Time at which its certificate expires; `None` without one.
+    pub certificate_expires: Option<Instant>,
     /// Token that it presents.
     pub token: Option<Token>,
 }
@@ -109,7 +111,7 @@ impl CredentialValidity {
         };
         tokio::select! {
             () = expired => {
-                Status::unauthenticated("the token has expired: connect again with a new one")
+                Status::unauthenticated("the credential has expired: connect again with a new one")
             }
             refusal = revoked => refusal.into(),
         }
@@ -228,7 +230,10 @@ pub fn authorize_by_certificate(
             subscription: allowed(&peer),
             identities: peer.identities.as_deref().unwrap_or_default().to_vec(),
             name: ProxyName::Claimed,
-            validity: CredentialValidity::default(),
+            validity: CredentialValidity {
+                expires: peer.certificate_expires,
+                verify: None,
+            },
             permission_check: PermissionCheck::new(move || Ok(allowed(&peer))),
         };
         Box::pin(std::future::ready(Ok(grant)))
@@ -255,6 +260,22 @@ mod tests {
             assert_eq!(token(bad), None, "{bad}");
         }
         assert_eq!(Token::from_headers(&HeaderMap::new()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_is_a_credential_until_it_expires() {
+        let authorize = authorize_by_certificate(|_| Subscription::Everything);
+        let peer = Peer {
+            address: ([127, 0, 0, 1], 1).into(),
+            identities: Some(["edge-1.example".to_owned()].into()),
+            certificate_expires: Some(Instant::now() + Duration::from_secs(60)),
+            token: None,
+        };
+        let grant = authorize(peer).await.expect("it is permitted");
+        let ended = grant.validity.ended();
+        let ended = tokio::time::timeout(Duration::from_secs(61), ended).await;
+        let status = ended.expect("it expires");
+        assert_eq!(status.code(), tonic::Code::Unauthenticated);
     }
 
     #[tokio::test(start_paused = true)]

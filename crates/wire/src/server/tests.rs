@@ -46,6 +46,7 @@ async fn connect_with(
     let peer = Peer {
         address: (Ipv4Addr::LOCALHOST, 1).into(),
         identities: None,
+        certificate_expires: None,
         token: None,
     };
     tokio::spawn(server.clone().serve(far, peer));
@@ -152,6 +153,7 @@ async fn report(server: &Arc<Server>, identity: &str, name: &str, address: &str)
     let peer = Peer {
         address: (Ipv4Addr::LOCALHOST, 1).into(),
         identities: Some([identity.to_owned()].into()),
+        certificate_expires: None,
         token: None,
     };
     tokio::spawn(server.clone().serve(far, peer));
