@@ -120,6 +120,7 @@ fn parse(text: &str) -> Result<PermittedSubscriptions, (usize, String)> {
             }
         };
         match (permitted.get_mut(identity), subscription) {
+            (Some(Subscription::Everything), _) => {}
             (Some(Subscription::Selected(all)), Subscription::Selected(subscription)) => {
                 all.extend(subscription)
             }
@@ -149,6 +150,7 @@ edge-1.example   gateway/infra/edge gateway/infra/internal
 edge-1.example   dataplane/web
 
 spiffe://example/all *
+spiffe://example/all gateway/infra/edge
 ";
 
     #[test]
