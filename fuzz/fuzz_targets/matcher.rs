@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use pointsman_binding::{Binder, Change};
 use pointsman_resources::Name;
 use pointsman_resources::read::ManifestReader;
-use pointsman_routing::explain::Target;
+use pointsman_routing::explain::ParsedUrl;
 use pointsman_routing::{FrontendTable, Parameters, PathPolicy, Request, Tables, normalize_path};
 
 /// A request that is read from lines of text: method, host, target, and one line per header.
@@ -90,7 +90,7 @@ fn table() -> Arc<FrontendTable> {
 static TABLE: LazyLock<Arc<FrontendTable>> = LazyLock::new(table);
 
 fuzz_target!(|data: &str| {
-    let _ = Target::parse(data);
+    let _ = ParsedUrl::parse(data);
     let mut lines = data.split('\n');
     let method = lines.next().unwrap_or_default();
     let host = lines.next().unwrap_or_default();

@@ -11,7 +11,7 @@ use pointsman_binding::bound::{
 };
 use pointsman_resources::Kind;
 
-use crate::entry::Hit;
+use crate::entry::LookupResult;
 use crate::filters::cors::{self, CorsRequest, CorsResult};
 use crate::filters::headers::{self, Edit, Field, TextField};
 use crate::filters::redirect::{Redirect, RedirectContext, RedirectDefaults};
@@ -76,7 +76,7 @@ pub struct MatchedRule<'r> {
 
 impl<'r> MatchedRule<'r> {
     /// Uses the result of a lookup.
-    pub fn new(frontend: &'r Frontend, hit: &Hit<'r>) -> Self {
+    pub fn new(frontend: &'r Frontend, hit: &LookupResult<'r>) -> Self {
         MatchedRule {
             frontend,
             rule: hit.rule,

@@ -80,7 +80,7 @@ impl MatchEntry {
     }
 
     /// Returns whether a request with a matching host and path satisfies the other conditions. Records the first condition that it does not satisfy.
-    pub(crate) fn admits<R: Request, T: MissRecorder>(
+    pub(crate) fn admits<R: Request, T: MismatchRecorder>(
         &self,
         context: &MatchContext<'_, R>,
         recorder: &mut T,
@@ -102,7 +102,7 @@ impl MatchEntry {
         {
             recorder.miss(
                 self,
-                Miss::Method {
+                Mismatch::Method {
                     wanted,
                     got: request.method(),
                 },
@@ -111,14 +111,14 @@ impl MatchEntry {
         }
         for predicate in &matched.headers {
             if !header_admits(predicate, request) {
-                recorder.miss(self, Miss::Header { predicate });
+                recorder.miss(self, Mismatch::Header { predicate });
                 return false;
             }
         }
         for predicate in &matched.query {
             let got = context.parameter(&predicate.name);
             if !got.is_some_and(|got| satisfies(&predicate.value, got)) {
-                recorder.miss(self, Miss::Query { predicate, got });
+                recorder.miss(self, Mismatch::Query { predicate, got });
                 return false;
             }
         }
@@ -135,7 +135,7 @@ fn asks_nothing_more(matched: &BoundMatch) -> bool {
 
 /// A condition that a request does not satisfy.
 #[derive(Clone, Copy, Debug)]
-pub enum Miss<'a> {
+pub enum Mismatch<'a> {
     /// The path is not `/service/method`.
     GrpcPath,
     /// The gRPC service.
@@ -174,30 +174,30 @@ pub enum Miss<'a> {
 }
 
 /// Records why entries do not match a request. `()` ignores it at no cost.
-pub trait MissRecorder {
+pub trait MismatchRecorder {
     /// Records a condition that is not satisfied, of an entry whose host and path match.
-    fn miss(&mut self, entry: &MatchEntry, miss: Miss<'_>);
+    fn miss(&mut self, entry: &MatchEntry, miss: Mismatch<'_>);
 }
 
-impl MissRecorder for () {
+impl MismatchRecorder for () {
     #[inline(always)]
-    fn miss(&mut self, _: &MatchEntry, _: Miss<'_>) {}
+    fn miss(&mut self, _: &MatchEntry, _: Mismatch<'_>) {}
 }
 
 pub(crate) fn grpc_admits(
     grpc: &GrpcPredicate<Expression>,
     path: &str,
-    mut miss: impl FnMut(Miss<'_>),
+    mut miss: impl FnMut(Mismatch<'_>),
 ) -> bool {
     let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.split_once('/'))
     else {
-        miss(Miss::GrpcPath);
+        miss(Mismatch::GrpcPath);
         return false;
     };
     if let Some(wanted) = &grpc.service
         && !satisfies(wanted, service)
     {
-        miss(Miss::GrpcService {
+        miss(Mismatch::GrpcService {
             wanted,
             got: service,
         });
@@ -206,7 +206,7 @@ pub(crate) fn grpc_admits(
     if let Some(wanted) = &grpc.method
         && !satisfies(wanted, method)
     {
-        miss(Miss::GrpcMethod {
+        miss(Mismatch::GrpcMethod {
             wanted,
             got: method,
         });
@@ -248,7 +248,7 @@ fn header_admits<R: Request>(predicate: &ValuePredicate<Expression>, request: &R
 
 /// The result of a lookup: the rule that matches a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Hit<'t> {
+pub struct LookupResult<'t> {
     /// The route.
     pub route: &'t Arc<BoundRoute>,
     /// The rule.
@@ -265,7 +265,7 @@ pub struct Hit<'t> {
     pub selector: &'t Arc<WeightedSelector>,
 }
 
-impl<'t> Hit<'t> {
+impl<'t> LookupResult<'t> {
     /// Returns the match; `None` for a stream.
     pub fn matched(&self) -> Option<&'t BoundMatch> {
         self.rule
@@ -275,9 +275,9 @@ impl<'t> Hit<'t> {
     }
 }
 
-impl<'t> From<&'t MatchEntry> for Hit<'t> {
+impl<'t> From<&'t MatchEntry> for LookupResult<'t> {
     fn from(entry: &'t MatchEntry) -> Self {
-        Hit {
+        LookupResult {
             route: &entry.route,
             rule: &entry.rule,
             match_index: entry.rank.matched,

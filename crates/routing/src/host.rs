@@ -8,7 +8,7 @@ use pointsman_binding::bound::PathPredicate;
 use regex::{RegexSet, RegexSetBuilder};
 
 use crate::children::Children;
-use crate::entry::{MatchEntry, MissRecorder};
+use crate::entry::{MatchEntry, MismatchRecorder};
 use crate::expression::Expression;
 use crate::path;
 use crate::precedence::PathRank;
@@ -155,7 +155,7 @@ impl HostTable {
     }
 
     /// Returns the matching entry with the highest precedence.
-    pub(crate) fn lookup<'t, R: Request, T: MissRecorder>(
+    pub(crate) fn lookup<'t, R: Request, T: MismatchRecorder>(
         &'t self,
         context: &MatchContext<'_, R>,
         recorder: &mut T,
@@ -194,7 +194,7 @@ struct LookupState<'t, 's, 'c, R, T> {
     recorder: &'s mut T,
 }
 
-impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
+impl<'t, R: Request, T: MismatchRecorder> LookupState<'t, '_, '_, R, T> {
     /// Tries the entries of a node and below it. `end` is the end of the node's path in the request's path. The depth of the recursion is bounded by the depth
     /// of the table, not by the path.
     fn descend(&mut self, node: &'t PathNode, path: &str, end: usize) {
@@ -225,7 +225,7 @@ impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
         }
         let (context, recorder) = (self.context, &mut *self.recorder);
         if let Some(found) = entries.find(|entry| entry.admits(context, recorder)) {
-            self.offer(found, rank);
+            self.replace_if_better(found, rank);
         }
     }
 
@@ -237,7 +237,7 @@ impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
         if !self.is_outranked(rank)
             && let Some(found) = expression(self.expressions, self.context, self.recorder)
         {
-            self.offer(found, found.rank.path);
+            self.replace_if_better(found, found.rank.path);
         }
     }
 
@@ -247,7 +247,7 @@ impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
     }
 
     #[inline]
-    fn offer(&mut self, found: &'t MatchEntry, path: PathRank) {
+    fn replace_if_better(&mut self, found: &'t MatchEntry, path: PathRank) {
         if self.best.is_none_or(|(best, _)| found.rank < best.rank) {
             self.best = Some((found, path));
         }
@@ -255,7 +255,7 @@ impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
 }
 
 /// Returns the matching entry with the highest precedence among the expressions.
-fn expression<'t, R: Request, T: MissRecorder>(
+fn expression<'t, R: Request, T: MismatchRecorder>(
     regexes: &'t Ranked<Expressions>,
     context: &MatchContext<'_, R>,
     recorder: &mut T,

@@ -27,7 +27,7 @@ mod table;
 mod tables;
 mod weighted_selector;
 
-pub use entry::{Hit, MatchEntry, Miss, MissRecorder};
+pub use entry::{LookupResult, MatchEntry, Mismatch, MismatchRecorder};
 pub use expression::{CompiledMatch, Expression};
 pub use path::{PathError, PathPolicy, normalize_path};
 pub use precedence::{Criterion, Rank, evaluation_order};

@@ -12,7 +12,7 @@ use pointsman_binding::bound::{
 };
 use pointsman_resources::ObjectKey;
 
-use crate::entry::{Hit, MatchEntry};
+use crate::entry::{LookupResult, MatchEntry};
 use crate::explain::advantage;
 use crate::expression::{CompiledMatch, Expression, satisfies};
 use crate::host::{HostTable, PathNode};
@@ -349,7 +349,7 @@ fn shadow(winner: &MatchEntry, loser: &MatchEntry, extent: Extent) -> Shadow {
         hostname: loser.hostname.clone(),
         extent,
         criterion,
-        detail: advantage(&Hit::from(winner), loser, criterion),
+        detail: advantage(&LookupResult::from(winner), loser, criterion),
     }
 }
 

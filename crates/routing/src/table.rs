@@ -11,7 +11,7 @@ use pointsman_binding::bound::{
 use pointsman_resources::Age;
 
 use crate::Set;
-use crate::entry::{Hit, MatchEntry, MissRecorder};
+use crate::entry::{LookupResult, MatchEntry, MismatchRecorder};
 use crate::host::{HostTable, same_slot};
 use crate::hosts::HostMap;
 use crate::request::{MatchContext, Request};
@@ -224,28 +224,28 @@ impl FrontendTable {
     /// Returns the rule that matches a request.
     ///
     /// A rule that can't be served also matches; no rule of lower precedence is used instead.
-    pub fn lookup<R: Request>(&self, request: &R) -> Option<Hit<'_>> {
+    pub fn lookup<R: Request>(&self, request: &R) -> Option<LookupResult<'_>> {
         self.lookup_recording(request, &mut ())
     }
 
     /// Like [`lookup`](Self::lookup), and records the conditions that were not satisfied.
-    pub fn lookup_recording<R: Request, T: MissRecorder>(
+    pub fn lookup_recording<R: Request, T: MismatchRecorder>(
         &self,
         request: &R,
         recorder: &mut T,
-    ) -> Option<Hit<'_>> {
+    ) -> Option<LookupResult<'_>> {
         let context = MatchContext::new(request);
         // If the most specific hostname has no matching rule, the next less specific one is tried.
         self.hosts
             .find(request.authority(), |host| host.lookup(&context, recorder))
-            .map(Hit::from)
+            .map(LookupResult::from)
     }
 
     /// Returns the rule that matches a connection or datagram, by its SNI if it has one: that of the most specific hostname, then of the oldest route.
-    pub fn lookup_stream(&self, sni: Option<&str>) -> Option<Hit<'_>> {
+    pub fn lookup_stream(&self, sni: Option<&str>) -> Option<LookupResult<'_>> {
         // The empty string matches no exact hostname and no wildcard.
         self.hosts
             .find(sni.unwrap_or(""), |host| host.root.prefix.iter().next())
-            .map(|entry| Hit::from(&**entry))
+            .map(|entry| LookupResult::from(&**entry))
     }
 }

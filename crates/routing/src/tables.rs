@@ -199,7 +199,7 @@ impl Tables {
                 None => drop(self.frontends.remove(&id)),
                 Some(table) => {
                     let table = Arc::new(table);
-                    self.list(&table);
+                    self.add_to_port_index(&table);
                     self.frontends.insert(id, table);
                 }
             }
@@ -291,7 +291,7 @@ impl Tables {
         for (id, frontend) in &delta.frontends {
             let old = self.frontends.get(id).cloned();
             if let Some(old) = &old {
-                self.unlist(old);
+                self.remove_from_port_index(old);
             }
             let table = match (&old, frontend) {
                 (_, None) => {
@@ -375,7 +375,7 @@ impl Tables {
     }
 
     /// Adds a frontend's table to the index by port.
-    fn list(&mut self, table: &Arc<FrontendTable>) {
+    fn add_to_port_index(&mut self, table: &Arc<FrontendTable>) {
         let frontend = table.frontend();
         match &frontend.id {
             FrontendId::Listener { gateway, .. } => {
@@ -408,7 +408,7 @@ impl Tables {
     }
 
     /// Removes a frontend's table from the index by port.
-    fn unlist(&mut self, table: &FrontendTable) {
+    fn remove_from_port_index(&mut self, table: &FrontendTable) {
         let frontend = table.frontend();
         match &frontend.id {
             FrontendId::Listener { gateway, .. } => {

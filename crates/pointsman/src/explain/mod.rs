@@ -12,8 +12,8 @@ use pointsman_control::explain::{DescriptionError, RequestDescription, explain};
 use pointsman_resources::text::single_line;
 use pointsman_resources::{Kind, Name};
 use pointsman_routing::explain::{
-    BackendShare, ExplainedResponse, Explanation, MirrorShare, Outcome, ReceivedRequest, RuleRef,
-    Status,
+    BackendShare, ExplainedResponse, Explanation, MirrorShare, Outcome, ReceivedRequest,
+    ReplyStatus, RuleRef,
 };
 use serde_json::Value;
 
@@ -256,15 +256,15 @@ pub fn rule_text(rule: &RuleRef) -> String {
     text
 }
 
-fn status_text(status: &Status) -> String {
+fn status_text(status: &ReplyStatus) -> String {
     match status {
-        Status::Http(status) => status.to_string(),
-        Status::Reset => "reset".to_owned(),
+        ReplyStatus::Http(status) => status.to_string(),
+        ReplyStatus::Reset => "reset".to_owned(),
     }
 }
 
 fn outcome(explanation: &Explanation, paint: &Paint) -> String {
-    let is_reset = explanation.status == Some(Status::Reset);
+    let is_reset = explanation.status == Some(ReplyStatus::Reset);
     let status = explanation.status.as_ref().map(status_text);
     let status = match (status, explanation.grpc_status) {
         (_, Some(code)) => Some(format!("gRPC status {code}")),

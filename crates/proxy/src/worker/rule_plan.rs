@@ -10,7 +10,7 @@ use pointsman_binding::bound::{
 use pointsman_resources::{Kind, ObjectKey};
 use pointsman_routing::action::{Action, MatchedRule, no_endpoints};
 use pointsman_routing::filters::RuleFilters;
-use pointsman_routing::{Hit, Request, WeightedSelector};
+use pointsman_routing::{LookupResult, Request, WeightedSelector};
 
 use super::{ConfigSnapshot, Worker};
 use crate::metrics::{ListenerSeries, RouteSeries};
@@ -81,7 +81,7 @@ impl RulePlan {
         worker: &Worker,
         config: &ConfigSnapshot,
         frontend: &Arc<Frontend>,
-        hit: &Hit<'_>,
+        hit: &LookupResult<'_>,
     ) -> Self {
         let rule = hit.rule;
         let upstream = |id: &BackendId| {

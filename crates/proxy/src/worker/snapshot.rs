@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pointsman_binding::bound::{BackendId, Endpoints, Frontend, FrontendId};
 use pointsman_resources::ObjectKey;
-use pointsman_routing::{EndpointMap, FrontendTable, Hit, PortTable, Tables};
+use pointsman_routing::{EndpointMap, FrontendTable, LookupResult, PortTable, Tables};
 use rustls::ServerConfig;
 
 use super::Worker;
@@ -116,7 +116,7 @@ impl WorkerSnapshot {
         &self,
         worker: &Worker,
         frontend: &Arc<Frontend>,
-        hit: &Hit<'_>,
+        hit: &LookupResult<'_>,
     ) -> Rc<RulePlan> {
         let key = (Arc::as_ptr(hit.rule).addr(), Arc::as_ptr(frontend).addr());
         if let Some(plan) = self.plans.borrow().get(&key) {

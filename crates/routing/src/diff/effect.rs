@@ -9,7 +9,7 @@ use pointsman_binding::bound::{
 
 use super::{Change, Side};
 use crate::explain::{
-    BackendShare, Decision, ExplainedResponse, Explanation, Outcome, ReceivedRequest, Status,
+    BackendShare, Decision, ExplainedResponse, Explanation, Outcome, ReceivedRequest, ReplyStatus,
     Timeouts,
 };
 
@@ -246,7 +246,7 @@ fn tls(backend: &Backend) -> String {
 }
 
 /// Kind of an outcome, with what the client sees of it. Reasons are texts for people and not compared.
-type Class = (u8, Option<u16>, Option<Status>, Option<u16>);
+type Class = (u8, Option<u16>, Option<ReplyStatus>, Option<u16>);
 
 fn class(explanation: &Explanation) -> Class {
     let response = explanation.response.as_ref().and_then(|r| r.status);
@@ -264,8 +264,8 @@ fn class(explanation: &Explanation) -> Class {
 pub(super) fn outcome(explanation: &Explanation) -> String {
     let status = match (explanation.status, explanation.grpc_status) {
         (_, Some(status)) => format!("gRPC status {status}"),
-        (Some(Status::Http(status)), None) => status.to_string(),
-        (Some(Status::Reset), None) => "connection reset".to_owned(),
+        (Some(ReplyStatus::Http(status)), None) => status.to_string(),
+        (Some(ReplyStatus::Reset), None) => "connection reset".to_owned(),
         (None, None) => "no connection".to_owned(),
     };
     let reason = match explanation.outcome {
@@ -312,8 +312,8 @@ fn label(share: &BackendShare) -> String {
     }
     match (share.status, share.grpc_status) {
         (_, Some(status)) => text.push_str(&format!(" (gRPC status {status})")),
-        (Some(Status::Http(status)), None) => text.push_str(&format!(" ({status})")),
-        (Some(Status::Reset), None) => text.push_str(" (reset)"),
+        (Some(ReplyStatus::Http(status)), None) => text.push_str(&format!(" ({status})")),
+        (Some(ReplyStatus::Reset), None) => text.push_str(" (reset)"),
         (None, None) => {}
     }
     text

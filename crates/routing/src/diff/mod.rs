@@ -25,9 +25,10 @@ use std::sync::Arc;
 use pointsman_binding::bound::{BackendId, BoundRule, Endpoints, Frontend};
 use serde::Serialize;
 
-use crate::entry::Hit;
+use crate::entry::LookupResult;
 use crate::explain::{
-    Decision, Directory, FrontendRef, Outcome, Query, RuleRef, Scheme, Status, reference, rule_ref,
+    Decision, Directory, FrontendRef, Outcome, Query, ReplyStatus, RuleRef, Scheme, reference,
+    rule_ref,
 };
 use crate::table::FrontendTable;
 use crate::tables::Tables;
@@ -179,7 +180,7 @@ pub struct Treatment {
     pub outcome: Outcome,
     /// Status of a local reply.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<Status>,
+    pub status: Option<ReplyStatus>,
     /// gRPC status of a local reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc_status: Option<u16>,
@@ -360,7 +361,7 @@ impl<'t> PlaceComparer<'_, '_, 't> {
     ) {
         let own = vocabulary.common(&[region]);
         if let (true, Some(entry)) = (own.is_empty(), &region.entry) {
-            let rule = rule_ref(&Hit::from(&**entry));
+            let rule = rule_ref(&LookupResult::from(&**entry));
             if !self.all.not_sampled.contains(&rule) {
                 self.all.not_sampled.push(rule);
             }

@@ -9,7 +9,7 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::Side;
 use super::request::Probe;
-use crate::explain::{Decision, Query, Scheme, Target, at_table, carries_streams, decide};
+use crate::explain::{Decision, ParsedUrl, Query, Scheme, at_table, carries_streams, decide};
 use crate::path::PathPolicy;
 use crate::table::FrontendTable;
 use crate::tables::MeshClient;
@@ -136,7 +136,7 @@ impl Place {
             false => "/".to_owned(),
         };
         let mut query = Query {
-            target: Target {
+            target: ParsedUrl {
                 scheme,
                 host,
                 port,

@@ -8,7 +8,7 @@ use super::group::{Found, Groups};
 use super::place::{Place, scheme};
 use super::request::Probe;
 use super::{RecordedResult, Side, effect};
-use crate::explain::{Query, QueryError, Target, decide};
+use crate::explain::{ParsedUrl, Query, QueryError, decide};
 use crate::table::FrontendTable;
 
 pub use parse::{RecordError, RecordedRequests, parse_recorded};
@@ -43,7 +43,7 @@ impl LoggedRequest<'_> {
         let authority = self.authority.filter(|host| !host.is_empty());
         let path = self.path.filter(|path| path.starts_with('/'));
         let (authority, path) = (authority.unwrap_or("unknown.invalid"), path.unwrap_or("/"));
-        let target = Target::parse(&format!("http://{authority}{path}"))?;
+        let target = ParsedUrl::parse(&format!("http://{authority}{path}"))?;
         let probe = Probe {
             host: target.host.clone(),
             path: target.path.clone(),

@@ -11,7 +11,7 @@ use pointsman_resources::ObjectKey;
 use pointsman_resources::text::counted;
 
 use super::model::{Candidate, RefusedCandidate, RuleRef};
-use crate::entry::{Hit, MatchEntry, Miss, MissRecorder};
+use crate::entry::{LookupResult, MatchEntry, Mismatch, MismatchRecorder};
 use crate::expression::{CompiledMatch, Expression};
 use crate::path::has_prefix;
 use crate::precedence::{Criterion, HostRank, Rank};
@@ -44,7 +44,7 @@ pub(crate) fn candidates<R: Request>(
     parent: &ObjectKey,
     port: u16,
     traffic: &Traffic<'_, R>,
-    winner: Result<&Hit<'_>, &str>,
+    winner: Result<&LookupResult<'_>, &str>,
     refused: Vec<RefusedCandidate>,
 ) -> Vec<Candidate> {
     let mut all: Vec<(Rank, Candidate)> = Vec::new();
@@ -191,12 +191,12 @@ fn serves(entry: &MatchEntry, host: &str) -> bool {
 }
 
 pub(crate) fn rule_of(entry: &MatchEntry) -> RuleRef {
-    let hit = Hit::from(entry);
+    let hit = LookupResult::from(entry);
     rule_ref(&hit)
 }
 
 /// Returns the reference to a rule for output.
-pub(crate) fn rule_ref(hit: &Hit<'_>) -> RuleRef {
+pub(crate) fn rule_ref(hit: &LookupResult<'_>) -> RuleRef {
     let (route, index) = hit.route.source(hit.rule);
     let from = &hit.rule.from;
     RuleRef {
@@ -267,7 +267,7 @@ fn other_frontend(
 fn reason_against<R: Request>(
     entry: &MatchEntry,
     traffic: &Traffic<'_, R>,
-    winner: Result<&Hit<'_>, &str>,
+    winner: Result<&LookupResult<'_>, &str>,
 ) -> (Criterion, String) {
     if !serves(entry, traffic.host()) {
         let names: Vec<String> = entry
@@ -290,7 +290,7 @@ fn reason_against<R: Request>(
         {
             return (Criterion::Path, detail);
         }
-        let mut first_miss = FirstMiss {
+        let mut first_miss = FirstMismatch {
             request: *request,
             miss: None,
         };
@@ -325,13 +325,13 @@ fn path_miss(matched: &CompiledMatch, path: &str) -> Option<String> {
 }
 
 /// Describes the first condition that is not satisfied.
-struct FirstMiss<'r, R> {
+struct FirstMismatch<'r, R> {
     request: &'r R,
     miss: Option<(Criterion, String)>,
 }
 
-impl<R: Request> MissRecorder for FirstMiss<'_, R> {
-    fn miss(&mut self, _: &MatchEntry, miss: Miss<'_>) {
+impl<R: Request> MismatchRecorder for FirstMismatch<'_, R> {
+    fn miss(&mut self, _: &MatchEntry, miss: Mismatch<'_>) {
         let wanted = |predicate: &StringPredicate<Expression>| match predicate {
             StringPredicate::Exact(text) => format!("expected `{text}`"),
             StringPredicate::Regex(regex) => format!("expected a match of `{}`", regex.as_str()),
@@ -345,32 +345,32 @@ impl<R: Request> MissRecorder for FirstMiss<'_, R> {
             got.map_or("it is missing".to_owned(), |got| format!("got `{got}`"))
         };
         let text = match miss {
-            Miss::GrpcPath => {
+            Mismatch::GrpcPath => {
                 let path = self.request.path();
                 (
                     Criterion::Path,
                     format!("path: expected /service/method, got `{path}`"),
                 )
             }
-            Miss::GrpcService {
+            Mismatch::GrpcService {
                 wanted: service,
                 got,
             } => (
                 Criterion::Path,
                 format!("service: {}, got `{got}`", wanted(service)),
             ),
-            Miss::GrpcMethod {
+            Mismatch::GrpcMethod {
                 wanted: method,
                 got,
             } => (
                 Criterion::Path,
                 format!("gRPC method: {}, got `{got}`", wanted(method)),
             ),
-            Miss::Method { wanted, got } => (
+            Mismatch::Method { wanted, got } => (
                 Criterion::Method,
                 format!("method: expected `{wanted}`, got `{got}`"),
             ),
-            Miss::Header { predicate } => {
+            Mismatch::Header { predicate } => {
                 let values: Vec<_> = self
                     .request
                     .header(&predicate.name)
@@ -383,7 +383,7 @@ impl<R: Request> MissRecorder for FirstMiss<'_, R> {
                     format!("header {name}: {wanted}, {}", got(values.as_deref())),
                 )
             }
-            Miss::Query {
+            Mismatch::Query {
                 predicate,
                 got: value,
             } => {
@@ -399,13 +399,17 @@ impl<R: Request> MissRecorder for FirstMiss<'_, R> {
 }
 
 /// Returns the criterion by which the winner takes precedence over an entry that also matches.
-fn precedence_of(winner: &Hit<'_>, entry: &MatchEntry) -> (Criterion, String) {
+fn precedence_of(winner: &LookupResult<'_>, entry: &MatchEntry) -> (Criterion, String) {
     let (_, criterion) = winner.rank.compare(&entry.rank);
     (criterion, advantage(winner, entry, criterion))
 }
 
 /// Describes why a match takes precedence over an entry.
-pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion) -> String {
+pub(crate) fn advantage(
+    hit: &LookupResult<'_>,
+    entry: &MatchEntry,
+    criterion: Criterion,
+) -> String {
     let (winner, matched, loser) = (hit.rank, hit.matched(), &entry.rank);
     let (route, index) = hit.route.source(hit.rule);
     let (own, _) = entry.route.source(&entry.rule);

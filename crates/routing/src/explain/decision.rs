@@ -10,10 +10,10 @@ use pointsman_resources::Kind;
 use super::candidates::rule_ref;
 use super::effect::{self, ErrorFormat};
 use super::frontend_selection::{SelectedFrontend, reference, select_frontend};
-use super::model::{ExplainedResponse, Explanation, FrontendRef, Outcome, Status};
+use super::model::{ExplainedResponse, Explanation, FrontendRef, Outcome, ReplyStatus};
 use super::query::{Directory, MeshParent, Query, QueryRequest, Scheme};
 use crate::action::{Action, Forward, MatchedRule, ReplyKind, no_route};
-use crate::entry::Hit;
+use crate::entry::LookupResult;
 use crate::request::is_http;
 use crate::table::FrontendTable;
 use crate::tables::Tables;
@@ -25,7 +25,7 @@ pub(crate) struct Decision<'t> {
     /// The table of the frontend that receives the request.
     pub(crate) table: Option<&'t Arc<FrontendTable>>,
     /// The matching rule.
-    pub(crate) hit: Option<Hit<'t>>,
+    pub(crate) hit: Option<LookupResult<'t>>,
     /// The port of a mesh parent that receives the request if no routes apply.
     pub(crate) unrouted: Option<&'t BackendId>,
     /// The reason why rules that match get no traffic, if there is no `hit`.
@@ -61,7 +61,7 @@ pub(crate) fn decide<'t>(
             let explanation = &mut decision.explanation;
             let format = ErrorFormat::of(query, false);
             match status {
-                Some(Status::Http(status)) => {
+                Some(ReplyStatus::Http(status)) => {
                     if !explanation.reject(query, format) {
                         explanation.set_status(format, status);
                     }
@@ -74,7 +74,7 @@ pub(crate) fn decide<'t>(
         SelectedFrontend::Closed { table, why } => {
             let mut explanation = Explanation::new(why, Outcome::Respond);
             explanation.frontend = Some(reference(table.frontend()));
-            explanation.status = Some(Status::Reset);
+            explanation.status = Some(ReplyStatus::Reset);
             explanation.reason = closed_reason(table);
             Decision {
                 obstacle: CANNOT_SERVE,
@@ -258,15 +258,15 @@ pub(crate) fn at_table<'t>(
 }
 
 /// Returns the response to a client whose protocol is not the frontend's, and the reason.
-fn mismatch(table: &FrontendTable, query: &Query) -> Option<(Status, &'static str)> {
+fn mismatch(table: &FrontendTable, query: &Query) -> Option<(ReplyStatus, &'static str)> {
     let scheme = query.target.scheme;
     let protocol = table.frontend().protocol;
     let expects_tls = matches!(protocol, Protocol::Https | Protocol::Tls(_));
-    let reset = |reason| Some((Status::Reset, reason));
+    let reset = |reason| Some((ReplyStatus::Reset, reason));
     match scheme {
         // HTTP clients get an HTTP response, others a reset.
         Scheme::Http if expects_tls && is_http(format!("{} ", query.method).as_bytes()) => {
-            Some((Status::Http(400), EXPECTS_TLS))
+            Some((ReplyStatus::Http(400), EXPECTS_TLS))
         }
         Scheme::Http | Scheme::Tcp if expects_tls => reset(EXPECTS_TLS),
         _ if carries_streams(table) => None,
@@ -286,7 +286,7 @@ fn explain_action(
     tables: &Tables,
     table: &FrontendTable,
     query: &Query,
-    hit: &Hit<'_>,
+    hit: &LookupResult<'_>,
     format: ErrorFormat,
 ) {
     explanation.rule = (!hit.route.is_implicit(hit.rule)).then(|| rule_ref(hit));
@@ -307,7 +307,7 @@ fn explain_action(
                 ReplyKind::Redirect => Outcome::Redirect,
                 ReplyKind::Preflight | ReplyKind::Direct => Outcome::Respond,
             };
-            explanation.status = Some(Status::Http(reply.status));
+            explanation.status = Some(ReplyStatus::Http(reply.status));
             explanation.response = Some(effect::reply(&reply));
         }
         Action::Forward(forward) => {

@@ -10,7 +10,7 @@ use pointsman_binding::bound::{
 use pointsman_resources::ObjectKey;
 
 use super::model::{
-    BackendShare, ExplainedResponse, MirrorShare, ReceivedRequest, Status, Timeouts,
+    BackendShare, ExplainedResponse, MirrorShare, ReceivedRequest, ReplyStatus, Timeouts,
 };
 use super::query::Query;
 use crate::action::{Forward, Reply, grpc_status, no_endpoints};
@@ -41,11 +41,11 @@ impl ErrorFormat {
     }
 
     /// Converts an HTTP status to this format: an HTTP status or reset, and a gRPC status.
-    pub(crate) fn status(self, status: u16) -> (Option<Status>, Option<u16>) {
+    pub(crate) fn status(self, status: u16) -> (Option<ReplyStatus>, Option<u16>) {
         match self {
-            ErrorFormat::Http => (Some(Status::Http(status)), None),
+            ErrorFormat::Http => (Some(ReplyStatus::Http(status)), None),
             ErrorFormat::Grpc => (None, Some(grpc_status(status))),
-            ErrorFormat::Stream => (Some(Status::Reset), None),
+            ErrorFormat::Stream => (Some(ReplyStatus::Reset), None),
         }
     }
 }

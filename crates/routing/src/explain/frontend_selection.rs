@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::{Backend, Endpoints, Fault, Frontend, FrontendId, Protocol, Scope};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use super::model::{FrontendRef, Status};
+use super::model::{FrontendRef, ReplyStatus};
 use super::outbound;
 use super::query::{Directory, MeshParent, Query, QueryRequest, Scheme};
 use crate::precedence::HostRank;
@@ -51,7 +51,10 @@ pub(crate) enum SelectedFrontend<'t> {
         why: String,
     },
     /// None; with a status if a connection is possible.
-    NoFrontend { why: String, status: Option<Status> },
+    NoFrontend {
+        why: String,
+        status: Option<ReplyStatus>,
+    },
 }
 
 /// Selects the frontend: for clients in the mesh first among Services, otherwise first among Gateways.
@@ -217,9 +220,9 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
     let found = listeners_for_host(tables, query, &fitting, port, host);
     let Some(table) = found.first() else {
         let status = if scheme.is_http() && !encrypted {
-            Status::Http(404)
+            ReplyStatus::Http(404)
         } else {
-            Status::Reset
+            ReplyStatus::Reset
         };
         let why = format!(
             "no listener on port {port} serves `{}`",

@@ -12,9 +12,9 @@ mod query;
 
 pub use model::{
     BackendShare, Candidate, ExplainedResponse, Explanation, FrontendRef, MirrorShare, Outcome,
-    ReceivedRequest, RefusedCandidate, RuleRef, Status, Timeouts,
+    ReceivedRequest, RefusedCandidate, ReplyStatus, RuleRef, Timeouts,
 };
-pub use query::{Directory, MeshParent, Query, QueryError, Scheme, Target};
+pub use query::{Directory, MeshParent, ParsedUrl, Query, QueryError, Scheme};
 
 pub(crate) use candidates::{advantage, rule_ref};
 pub(crate) use decision::{Decision, at_table, carries_streams, decide};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use pointsman_binding::bound::{BackendId, FrontendId, Transport};
 
-use crate::entry::Hit;
+use crate::entry::LookupResult;
 use crate::table::FrontendTable;
 use crate::tables::Tables;
 use candidates::{Traffic, candidates};
@@ -79,7 +79,7 @@ fn other_candidates(
     tables: &Tables,
     table: &Arc<FrontendTable>,
     query: &Query,
-    winner: Result<&Hit<'_>, &str>,
+    winner: Result<&LookupResult<'_>, &str>,
     refused: Vec<RefusedCandidate>,
 ) -> Vec<Candidate> {
     let seen = QueryRequest::new(query);

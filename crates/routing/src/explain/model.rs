@@ -19,7 +19,7 @@ pub struct Explanation {
     pub outcome: Outcome,
     /// Status of a local reply.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<Status>,
+    pub status: Option<ReplyStatus>,
     /// gRPC status of a local reply to a gRPC call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc_status: Option<u16>,
@@ -89,18 +89,18 @@ pub enum Outcome {
 
 /// Status of a local reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum ReplyStatus {
     /// An HTTP status.
     Http(u16),
     /// The stream is reset.
     Reset,
 }
 
-impl Serialize for Status {
+impl Serialize for ReplyStatus {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Status::Http(status) => serializer.serialize_u16(*status),
-            Status::Reset => serializer.serialize_str("reset"),
+            ReplyStatus::Http(status) => serializer.serialize_u16(*status),
+            ReplyStatus::Reset => serializer.serialize_str("reset"),
         }
     }
 }
@@ -183,7 +183,7 @@ pub struct BackendShare {
     pub endpoints: Vec<String>,
     /// Status of the local reply if the backend can't be used.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<Status>,
+    pub status: Option<ReplyStatus>,
     /// gRPC status of that reply for a gRPC call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc_status: Option<u16>,

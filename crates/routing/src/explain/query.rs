@@ -14,7 +14,7 @@ use crate::request::{Request, is_method_in_another_case};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The parsed URL.
-    pub target: Target,
+    pub target: ParsedUrl,
     /// The HTTP method.
     pub method: String,
     /// Headers in order. `host` replaces the host of the URL.
@@ -88,7 +88,7 @@ impl Scheme {
 
 /// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct ParsedUrl {
     /// The scheme.
     pub scheme: Scheme,
     /// The host in lower case; an IPv6 address without brackets.
@@ -120,7 +120,7 @@ pub enum QueryError {
     Path(#[from] PathError),
 }
 
-impl Target {
+impl ParsedUrl {
     /// Parses a URL. The default scheme is http.
     pub fn parse(url: &str) -> Result<Self, QueryError> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
@@ -154,7 +154,7 @@ impl Target {
         if host.is_empty() {
             return Err(QueryError::Host);
         }
-        Ok(Target {
+        Ok(ParsedUrl {
             scheme,
             host: host.to_ascii_lowercase(),
             port,
@@ -182,7 +182,7 @@ pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
 impl Query {
     /// Creates a GET request for this URL; a POST request for gRPC.
     pub fn new(url: &str) -> Result<Self, QueryError> {
-        let target = Target::parse(url)?;
+        let target = ParsedUrl::parse(url)?;
         let method = if target.scheme == Scheme::Grpc {
             "POST"
         } else {
@@ -423,8 +423,8 @@ mod tests {
     #[test]
     fn a_url_is_read() {
         let target =
-            Target::parse("https://User@Shop.Example:8443/a/../b?q=1&r#frag").expect("good");
-        let wanted = Target {
+            ParsedUrl::parse("https://User@Shop.Example:8443/a/../b?q=1&r#frag").expect("good");
+        let wanted = ParsedUrl {
             scheme: Scheme::Https,
             host: "shop.example".into(),
             port: Some(8443),
@@ -433,13 +433,13 @@ mod tests {
             query: Some("q=1&r".into()),
         };
         assert_eq!(target, wanted);
-        let target = Target::parse("[2001:db8::1]:80?x").expect("good");
+        let target = ParsedUrl::parse("[2001:db8::1]:80?x").expect("good");
         assert_eq!(
             (&*target.host, target.port, &*target.path),
             ("2001:db8::1", Some(80), "/")
         );
         assert_eq!(
-            Target::parse("tcp://10.0.0.1:5432").expect("good").port,
+            ParsedUrl::parse("tcp://10.0.0.1:5432").expect("good").port,
             Some(5432)
         );
     }
@@ -447,16 +447,16 @@ mod tests {
     #[test]
     fn a_url_that_cannot_be_read_says_why() {
         assert_eq!(
-            Target::parse("ftp://x/"),
+            ParsedUrl::parse("ftp://x/"),
             Err(QueryError::Scheme("ftp".into()))
         );
-        assert_eq!(Target::parse("http:///x"), Err(QueryError::Host));
+        assert_eq!(ParsedUrl::parse("http:///x"), Err(QueryError::Host));
         assert_eq!(
-            Target::parse("http://x:99999/"),
+            ParsedUrl::parse("http://x:99999/"),
             Err(QueryError::Port("99999".into()))
         );
         assert_eq!(
-            Target::parse("http://x/%zz"),
+            ParsedUrl::parse("http://x/%zz"),
             Err(QueryError::Path(PathError::Escape))
         );
     }

@@ -65,13 +65,15 @@ impl EditedNames {
 
     /// Returns whether a filter sets, adds or removes a field that an origin may confuse with this one.
     pub fn contains(&self, name: &[u8]) -> bool {
-        self.0.iter().any(|(known, _)| reads_as(name, known))
+        self.0
+            .iter()
+            .any(|(known, _)| equals_with_dashes(name, known))
     }
 
     /// Returns whether a filter sets or removes a field that an origin may confuse with this one.
     fn replaces(&self, name: &[u8]) -> bool {
         let mut names = self.0.iter();
-        names.any(|(known, replaced)| *replaced && reads_as(name, known))
+        names.any(|(known, replaced)| *replaced && equals_with_dashes(name, known))
     }
 }
 
@@ -91,7 +93,7 @@ const OWN_NAMES: [&str; 11] = [
 ];
 
 /// Returns whether a name equals `known` for an origin that treats `_` as `-`. `known` is in lower case and has no `_`.
-pub fn reads_as(name: &[u8], known: &str) -> bool {
+pub fn equals_with_dashes(name: &[u8], known: &str) -> bool {
     let same = |(byte, known): (&u8, &u8)| match byte {
         b'_' => *known == b'-',
         byte => byte.to_ascii_lowercase() == *known,
@@ -102,7 +104,7 @@ pub fn reads_as(name: &[u8], known: &str) -> bool {
 /// Returns whether a name has a `_`, and an origin may confuse the field with framing or with a field that Pointsman or a filter sets or removes.
 pub fn is_ambiguous(name: &[u8], edited: Option<&EditedNames>) -> bool {
     name.contains(&b'_')
-        && (OWN_NAMES.iter().any(|own| reads_as(name, own))
+        && (OWN_NAMES.iter().any(|own| equals_with_dashes(name, own))
             || edited.is_some_and(|edited| edited.replaces(name)))
 }
 
@@ -150,9 +152,9 @@ pub fn is_x_forwarded(name: &[u8]) -> bool {
     const PREFIX: &str = "x-forwarded-";
     let begins = |name: &[u8]| {
         name.get(..PREFIX.len())
-            .is_some_and(|begin| reads_as(begin, PREFIX))
+            .is_some_and(|begin| equals_with_dashes(begin, PREFIX))
     };
-    begins(name) || reads_as(name, "forwarded")
+    begins(name) || equals_with_dashes(name, "forwarded")
 }
 
 /// A header field in the caller's representation.

@@ -84,7 +84,7 @@ impl Redirect {
     pub fn location(&self, context: &RedirectContext<'_>) -> String {
         let scheme = self.scheme.as_deref().unwrap_or(context.scheme);
         let host = self.hostname.as_deref().unwrap_or(context.host);
-        let moved = |port: u16| match self.hostname {
+        let with_offset = |port: u16| match self.hostname {
             None => port.checked_add(context.offset).unwrap_or(port),
             Some(_) => port,
         };
@@ -92,18 +92,18 @@ impl Redirect {
             (RedirectDefaults::Sidecar, Some(port)) => Some(port),
             (RedirectDefaults::Sidecar, None) => {
                 let written = context.written_port;
-                let telling = |port: &u16| default_port(context.scheme) != Some(*port);
-                written.filter(|port| self.hostname.is_none() && telling(port))
+                let is_not_default = |port: &u16| default_port(context.scheme) != Some(*port);
+                written.filter(|port| self.hostname.is_none() && is_not_default(port))
             }
-            (_, Some(port)) => Some(moved(port)),
+            (_, Some(port)) => Some(with_offset(port)),
             // "If no port is specified": the well-known port of the redirect's scheme if it has one, else the listener's.
             (RedirectDefaults::GatewayApi, None) if self.scheme.is_some() => {
-                default_port(scheme).map(moved)
+                default_port(scheme).map(with_offset)
             }
             (RedirectDefaults::MeshGateway, None) if scheme != context.scheme => {
-                default_port(scheme).map(moved)
+                default_port(scheme).map(with_offset)
             }
-            (_, None) => Some(moved(context.port)),
+            (_, None) => Some(with_offset(context.port)),
         };
         // "Implementations SHOULD NOT add the port" that the scheme has by default.
         let port = port.filter(|port| default_port(scheme) != Some(*port));

@@ -13,7 +13,7 @@ use pointsman_binding::{Binder, Change};
 use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use pointsman_routing::Tables;
-use pointsman_routing::explain::{Directory, Explanation, Outcome, Query, Status, explain};
+use pointsman_routing::explain::{Directory, Explanation, Outcome, Query, ReplyStatus, explain};
 
 /// A mesh with `web` and `other`, which call `backend` (HTTP, v1 and v2) and `db` (TCP), and a gateway `edge`.
 const MESH: &str = r#"
@@ -135,8 +135,8 @@ fn fate(explanation: &Explanation) -> String {
                 false => format!("[{}]", tags.join(",")),
             };
             let status = match &backend.status {
-                Some(Status::Http(status)) => format!(" ({status})"),
-                Some(Status::Reset) => " (reset)".to_owned(),
+                Some(ReplyStatus::Http(status)) => format!(" ({status})"),
+                Some(ReplyStatus::Reset) => " (reset)".to_owned(),
                 None => String::new(),
             };
             format!(
@@ -148,7 +148,7 @@ fn fate(explanation: &Explanation) -> String {
         .collect();
     match (explanation.outcome, &explanation.status) {
         (Outcome::Forward, _) => shares.join(", "),
-        (_, Some(Status::Http(status))) => status.to_string(),
+        (_, Some(ReplyStatus::Http(status))) => status.to_string(),
         (outcome, _) => format!("{outcome:?}: {}", explanation.why),
     }
 }
