@@ -459,15 +459,7 @@ pub(super) fn filter_names(rule: &BoundRule) -> String {
         .filters
         .iter()
         .chain(of_backends)
-        .map(|filter| match filter {
-            Filter::RequestHeaders(_) => "RequestHeaderModifier",
-            Filter::ResponseHeaders(_) => "ResponseHeaderModifier",
-            Filter::Redirect(_) => "RequestRedirect",
-            Filter::Rewrite(_) => "URLRewrite",
-            Filter::Mirror(_) => "RequestMirror",
-            Filter::Cors(_) => "CORS",
-            Filter::DirectResponse(_) => "DirectResponse",
-        })
+        .map(Filter::kind)
         .collect();
     match names.is_empty() {
         true => "none".to_owned(),
