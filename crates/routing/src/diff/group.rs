@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use pointsman_binding::bound::FrontendId;
 use pointsman_resources::ObjectKey;
 
-use super::place::url;
+use super::frontend_group::url;
 use super::{Cause, Change, Difference, RulePair, SampleRequest, Side, Treatment, effect};
 use crate::explain::{Decision, FrontendRef, Query, RuleRef};
 use crate::tables::Tables;
@@ -14,13 +14,13 @@ use crate::tables::Tables;
 const MAX_LINES: usize = 10;
 
 /// A difference between two decisions.
-pub(super) struct Found<'f, 't> {
+pub(super) struct DecisionDifference<'f, 't> {
     pub(super) query: &'f Query,
     pub(super) decisions: &'f [Decision<'t>; 2],
     pub(super) changes: Vec<Change>,
     /// Line and number of a recorded request.
     pub(super) recorded: Option<(usize, usize)>,
-    /// The place is a port of a Gateway, whose listeners are objects of their own.
+    /// The frontend group is a port of a Gateway, whose listeners are objects of their own.
     pub(super) is_port: bool,
 }
 
@@ -30,18 +30,18 @@ type GroupKey = (Cause, String);
 /// Differences by cause.
 pub(super) struct Groups {
     /// Frontends and routes of each side.
-    known: [Known; 2],
+    known: [ConfiguredObjects; 2],
     groups: BTreeMap<GroupKey, Difference>,
 }
 
-struct Known {
+struct ConfiguredObjects {
     frontends: HashSet<FrontendId>,
     routes: HashSet<ObjectKey>,
 }
 
-impl Known {
+impl ConfiguredObjects {
     fn new(tables: &Tables) -> Self {
-        let mut known = Known {
+        let mut known = ConfiguredObjects {
             frontends: HashSet::new(),
             routes: HashSet::new(),
         };
@@ -61,13 +61,13 @@ impl Known {
 impl Groups {
     pub(super) fn new(sides: [&Side<'_>; 2]) -> Self {
         Groups {
-            known: sides.map(|side| Known::new(side.tables)),
+            known: sides.map(|side| ConfiguredObjects::new(side.tables)),
             groups: BTreeMap::new(),
         }
     }
 
     /// Adds a difference.
-    pub(super) fn add(&mut self, found: Found<'_, '_>) {
+    pub(super) fn add(&mut self, found: DecisionDifference<'_, '_>) {
         let (cause, hostname) = self.cause(&found);
         let rules = found.decisions.each_ref().map(rule_without_match);
         // A listener that is new or removed is named alone, not with those that it takes requests from.
@@ -136,7 +136,7 @@ impl Groups {
     }
 
     /// Returns the cause, and the hostname that is new or removed.
-    fn cause(&self, found: &Found<'_, '_>) -> (Cause, Option<String>) {
+    fn cause(&self, found: &DecisionDifference<'_, '_>) -> (Cause, Option<String>) {
         let [old, new] = found.decisions;
         let is_known = |side: usize, id: &FrontendId| self.known[side].frontends.contains(id);
         let of_listener = match (old.table, new.table) {
@@ -256,7 +256,7 @@ fn rule_without_match(decision: &Decision<'_>) -> Option<RuleRef> {
 }
 
 /// Creates the group of a difference, which becomes its sample.
-fn first(found: &Found<'_, '_>, cause: Cause, hostname: Option<String>) -> Difference {
+fn first(found: &DecisionDifference<'_, '_>, cause: Cause, hostname: Option<String>) -> Difference {
     let treatments = found.decisions.each_ref().map(treatment);
     let [old, new] = treatments.map(Some);
     Difference {

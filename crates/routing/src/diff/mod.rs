@@ -1,7 +1,7 @@
 //! `diff`: the requests that two configurations treat differently.
 //!
-//! The rules of both sides divide the requests of each place into regions. Regions that both sides have, in the same order and with the same effect, need no
-//! examination. For every other one, representative requests are derived: the plainest request of the region, one for each pair with a region of the other
+//! The rules of both sides divide the requests of each frontend group into regions. Regions that both sides have, in the same order and with the same effect,
+//! need no examination. For every other one, representative requests are derived: the plainest request of the region, one for each pair with a region of the other
 //! side, and near misses. Each is decided on both sides as `explain` decides it, and differences are grouped by their cause.
 //!
 //! A match without expressions and without absent headers is a conjunction of conditions that no further property of a request can undo. The plainest request
@@ -9,8 +9,8 @@
 //! sides, then so does the plainest one: nothing is missed. Expressions are sampled.
 
 mod effect;
+mod frontend_group;
 mod group;
-mod place;
 mod recorded;
 mod region;
 mod request;
@@ -32,10 +32,10 @@ use crate::explain::{
 };
 use crate::table::FrontendTable;
 use crate::tables::Tables;
-use group::{Found, Groups};
-use place::{Place, PlaceTables, places, schemes};
+use frontend_group::{FrontendGroup, GroupTables, frontend_groups, schemes};
+use group::{DecisionDifference, Groups};
 use region::{Region, changed, regions};
-use request::{Probe, Vocabulary};
+use request::{Probe, UnusedValues};
 
 /// Maximum number of representative requests, which bounds time and memory. Unrelated configurations with thousands of routes for the same host may exceed it.
 const MAX_REQUESTS: usize = 500_000;
@@ -214,8 +214,8 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>, recorded: Option<&[RecordedReques
         complete: true,
         not_sampled: Vec::new(),
     };
-    for (place, tables) in places(sides) {
-        comparer.at(&place, &tables);
+    for (group, tables) in frontend_groups(sides) {
+        comparer.at(&group, &tables);
     }
     Comparison {
         differences: comparer.groups.finish(),
@@ -251,10 +251,10 @@ struct Comparer<'s, 't> {
     not_sampled: Vec<RuleRef>,
 }
 
-/// The comparison at one place.
-struct PlaceComparer<'c, 's, 't> {
+/// The comparison of one frontend group.
+struct GroupComparer<'c, 's, 't> {
     all: &'c mut Comparer<'s, 't>,
-    place: &'c Place,
+    group: &'c FrontendGroup,
     schemes: Vec<Scheme>,
     examined: BTreeSet<Probe>,
     /// Pairs of rules whose filters have been compared, by address.
@@ -262,7 +262,7 @@ struct PlaceComparer<'c, 's, 't> {
 }
 
 impl<'t> Comparer<'_, 't> {
-    fn at(&mut self, place: &Place, tables: &PlaceTables<'t>) {
+    fn at(&mut self, group: &FrontendGroup, tables: &GroupTables<'t>) {
         self.compare_settings(tables);
         let regions = tables.each_ref().map(|tables| regions(tables));
         let sides = self.sides;
@@ -279,9 +279,9 @@ impl<'t> Comparer<'_, 't> {
         if changed.iter().all(Vec::is_empty) {
             return;
         }
-        let vocabulary = Vocabulary::new(regions[0].iter().chain(&regions[1]));
-        let mut here = PlaceComparer {
-            place,
+        let unused = UnusedValues::new(regions[0].iter().chain(&regions[1]));
+        let mut here = GroupComparer {
+            group,
             schemes: schemes(tables),
             examined: BTreeSet::new(),
             filters: HashSet::new(),
@@ -290,13 +290,13 @@ impl<'t> Comparer<'_, 't> {
         for (index, changed) in changed.iter().enumerate() {
             let others = &regions[1 - index];
             for position in changed {
-                here.examine_region(&vocabulary, &regions[index][*position], others);
+                here.examine_region(&unused, &regions[index][*position], others);
             }
         }
     }
 
     /// Compares the settings of listeners that no request shows.
-    fn compare_settings(&mut self, [old, new]: &PlaceTables<'_>) {
+    fn compare_settings(&mut self, [old, new]: &GroupTables<'_>) {
         for a in old {
             let same = |b: &&&Arc<FrontendTable>| b.frontend().id == a.frontend().id;
             let Some(b) = new.iter().find(same) else {
@@ -351,15 +351,15 @@ fn settings_changes(old: &Frontend, new: &Frontend) -> Vec<Change> {
     changes
 }
 
-impl<'t> PlaceComparer<'_, '_, 't> {
+impl<'t> GroupComparer<'_, '_, 't> {
     /// Examines the representative requests of a region.
     fn examine_region(
         &mut self,
-        vocabulary: &Vocabulary,
+        unused: &UnusedValues,
         region: &Region<'_>,
         others: &[Region<'_>],
     ) {
-        let own = vocabulary.common(&[region]);
+        let own = unused.common(&[region]);
         if let (true, Some(entry)) = (own.is_empty(), &region.entry) {
             let rule = rule_ref(&LookupResult::from(&**entry));
             if !self.all.not_sampled.contains(&rule) {
@@ -369,13 +369,13 @@ impl<'t> PlaceComparer<'_, '_, 't> {
         for probe in &own {
             self.examine(probe);
         }
-        for other in others.iter().filter(|other| region.may_meet(other)) {
-            for probe in vocabulary.common(&[region, other]) {
+        for other in others.iter().filter(|other| region.may_overlap(other)) {
+            for probe in unused.common(&[region, other]) {
                 self.examine(&probe);
             }
         }
         for probe in &own {
-            for near in vocabulary.near(region, probe) {
+            for near in unused.near(region, probe) {
                 self.examine(&near);
             }
         }
@@ -392,7 +392,7 @@ impl<'t> PlaceComparer<'_, '_, 't> {
         }
         self.examined.insert(probe.clone());
         for scheme in self.schemes.clone() {
-            let query = self.place.query(probe, scheme);
+            let query = self.group.query(probe, scheme);
             let decisions = self.decide(&query);
             let is_different = self.report(&query, &decisions);
             if let Some(rules) = differing_filters(&decisions)
@@ -405,7 +405,7 @@ impl<'t> PlaceComparer<'_, '_, 't> {
 
     fn decide(&mut self, query: &Query) -> [Decision<'t>; 2] {
         self.all.requests += 1;
-        self.all.sides.map(|side| self.place.decide(side, query))
+        self.all.sides.map(|side| self.group.decide(side, query))
     }
 
     /// Adds the difference between two decisions to the result, if there is one.
@@ -420,12 +420,12 @@ impl<'t> PlaceComparer<'_, '_, 't> {
     }
 
     fn add(&mut self, query: &Query, decisions: &[Decision<'t>; 2], changes: Vec<Change>) {
-        self.all.groups.add(Found {
+        self.all.groups.add(DecisionDifference {
             query,
             decisions,
             changes,
             recorded: None,
-            is_port: matches!(self.place, Place::Port { .. }),
+            is_port: matches!(self.group, FrontendGroup::Port { .. }),
         });
     }
 
@@ -438,14 +438,14 @@ impl<'t> PlaceComparer<'_, '_, 't> {
         mut is_different: bool,
     ) {
         for variant in variants::of_filters(probe, rules) {
-            let query = self.place.query(&variant, scheme);
+            let query = self.group.query(&variant, scheme);
             let decisions = self.decide(&query);
             if differing_filters(&decisions).map(addresses) == Some(addresses(rules)) {
                 is_different |= self.report(&query, &decisions);
             }
         }
         if !is_different {
-            let query = self.place.query(probe, scheme);
+            let query = self.group.query(probe, scheme);
             let decisions = self.decide(&query);
             let change = Change {
                 field: "settings of filters".to_owned(),

@@ -2,10 +2,8 @@
 
 mod parse;
 
-use pointsman_binding::bound::{FrontendId, Protocol, Scope, Transport};
-
-use super::group::{Found, Groups};
-use super::place::{Place, scheme};
+use super::frontend_group::{FrontendGroup, scheme};
+use super::group::{DecisionDifference, Groups};
 use super::request::Probe;
 use super::{RecordedResult, Side, effect};
 use crate::explain::{ParsedUrl, Query, QueryError, decide};
@@ -52,41 +50,12 @@ impl LoggedRequest<'_> {
             query: Vec::new(),
             grpc: self.grpc,
         };
-        let mut query = place_of(table).query(&probe, scheme(table));
+        let mut query = FrontendGroup::of(table).query(&probe, scheme(table));
         if query.target.scheme.is_http() {
             query.target.query = target.query;
             query.target.ambiguity = target.ambiguity;
         }
         Ok(query)
-    }
-}
-
-fn place_of(table: &FrontendTable) -> Place {
-    let frontend = table.frontend();
-    match &frontend.id {
-        FrontendId::Listener { gateway, .. } if !frontend.cross_mesh => Place::Port {
-            gateway: gateway.clone(),
-            port: frontend.port,
-            transport: match frontend.protocol {
-                Protocol::Udp => Transport::Udp,
-                _ => Transport::Tcp,
-            },
-        },
-        FrontendId::Mesh {
-            parent,
-            port,
-            transport,
-            scope,
-        } => Place::Mesh {
-            parent: parent.clone(),
-            port: *port,
-            transport: *transport,
-            namespace: match scope {
-                Scope::Everyone => parent.name.namespace.as_arc().clone(),
-                Scope::Namespace(namespace) => namespace.clone(),
-            },
-        },
-        id => Place::Single(id.clone()),
     }
 }
 
@@ -102,7 +71,7 @@ pub(super) fn compare(sides: [&Side<'_>; 2], recorded: &[RecordedRequest]) -> Re
         let changes = effect::changes((sides[0], old), (sides[1], new));
         if !changes.is_empty() {
             changed += request.count;
-            groups.add(Found {
+            groups.add(DecisionDifference {
                 query,
                 decisions: &decisions,
                 changes,

@@ -1,4 +1,4 @@
-//! Regions: the sets of requests between which a configuration distinguishes at one place, in order of precedence.
+//! Regions: the sets into which a configuration divides the requests to one frontend group, in order of precedence.
 //!
 //! A request belongs to the first region that matches it. If a request is treated differently by two configurations, then it belongs, on one side at least, to a
 //! region that the other side does not have, or has at another position. Only these have to be examined.
@@ -45,9 +45,9 @@ impl Region<'_> {
     }
 
     /// Returns whether a request may belong to both regions, by a quick look at hostnames and paths.
-    pub(super) fn may_meet(&self, other: &Region<'_>) -> bool {
+    pub(super) fn may_overlap(&self, other: &Region<'_>) -> bool {
         let paths = match (self.matched(), other.matched()) {
-            (Some(own), Some(other)) => may_meet(&own.path, &other.path),
+            (Some(own), Some(other)) => may_overlap(&own.path, &other.path),
             _ => true,
         };
         paths
@@ -76,7 +76,7 @@ impl Region<'_> {
     }
 }
 
-fn may_meet(a: &PathPredicate<Expression>, b: &PathPredicate<Expression>) -> bool {
+fn may_overlap(a: &PathPredicate<Expression>, b: &PathPredicate<Expression>) -> bool {
     match (a, b) {
         (PathPredicate::Exact(a), PathPredicate::Exact(b)) => a == b,
         (PathPredicate::Exact(path), PathPredicate::Prefix(prefix))
@@ -90,7 +90,7 @@ fn may_meet(a: &PathPredicate<Expression>, b: &PathPredicate<Expression>) -> boo
     }
 }
 
-/// Returns the regions of a place's listeners, in order of precedence.
+/// Returns the regions of a frontend group's listeners, in order of precedence.
 pub(super) fn regions<'t>(tables: &[&'t Arc<FrontendTable>]) -> Vec<Region<'t>> {
     let mut tables = tables.to_vec();
     tables.sort_by_key(|table| {

@@ -11,7 +11,7 @@ use crate::entry::grpc_admits;
 use crate::expression::Expression;
 use crate::path;
 
-/// A request, without the place that receives it.
+/// A request, without the frontend group that receives it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Probe {
     /// Host or SNI.
@@ -79,8 +79,8 @@ fn encode(text: &str, out: &mut String) {
     }
 }
 
-/// Values that no rule of a place mentions, so that a request has as few of the rules' properties as possible.
-pub(super) struct Vocabulary {
+/// Values that no rule of a frontend group mentions, so that a request has as few of the rules' properties as possible.
+pub(super) struct UnusedValues {
     /// A method that no match names.
     method: String,
     /// A path segment that no path has.
@@ -95,8 +95,8 @@ pub(super) struct Vocabulary {
     absent: Vec<String>,
 }
 
-impl Vocabulary {
-    /// Collects the values of a place's regions.
+impl UnusedValues {
+    /// Collects the values of a frontend group's regions.
     pub(super) fn new<'r>(regions: impl Iterator<Item = &'r Region<'r>> + Clone) -> Self {
         let matches = || regions.clone().filter_map(Region::matched);
         let methods = ["GET", "PUT", "POST", "DELETE", "PATCH", "HEAD", "PROPFIND"];
@@ -110,7 +110,7 @@ impl Vocabulary {
             })
             .collect();
         let hostnames: Vec<&Hostname> = regions.clone().flat_map(Region::hostnames).collect();
-        let label = fresh(|word| !hostnames.iter().any(|name| name.as_str().contains(word)));
+        let label = unused_word(|word| !hostnames.iter().any(|name| name.as_str().contains(word)));
         let hosts = ["example", "test", "invalid"];
         let mut hosts = hosts.iter().map(|domain| format!("{label}.{domain}"));
         let is_unknown = |host: &String| !hostnames.iter().any(|name| name.matches(host));
@@ -126,10 +126,10 @@ impl Vocabulary {
             .collect();
         absent.sort();
         absent.dedup();
-        Vocabulary {
+        UnusedValues {
             method: methods.find(is_free).unwrap_or("REPORT").to_owned(),
-            word: fresh(|word| !values.iter().any(|value| value.contains(word))),
-            segment: fresh(|word| !paths.iter().any(|path| path.contains(word))),
+            word: unused_word(|word| !values.iter().any(|value| value.contains(word))),
+            segment: unused_word(|word| !paths.iter().any(|path| path.contains(word))),
             host: hosts
                 .find(is_unknown)
                 .unwrap_or_else(|| format!("{label}.pointsman-diff")),
@@ -383,7 +383,7 @@ fn is_path(path: &str) -> bool {
 }
 
 /// Returns a word that satisfies a condition.
-fn fresh(mut is_free: impl FnMut(&str) -> bool) -> String {
+fn unused_word(mut is_free: impl FnMut(&str) -> bool) -> String {
     if is_free(ANY_VALUE) {
         return ANY_VALUE.to_owned();
     }

@@ -19,7 +19,7 @@ pub use query::{Directory, MeshParent, ParsedUrl, Query, QueryError, Scheme};
 pub(crate) use candidates::{advantage, rule_ref};
 pub(crate) use decision::{Decision, at_table, carries_streams, decide};
 pub(crate) use frontend_selection::reference;
-pub(crate) use query::QueryRequest;
+pub(crate) use query::{QueryRequest, cluster_domain};
 
 use std::sync::Arc;
 

@@ -406,13 +406,21 @@ impl Directory {
             let Some(rest) = rest.strip_prefix(&*name.namespace) else {
                 return false;
             };
-            let is_import = parent.object.kind == Kind::ServiceImport;
+            let kind = parent.object.kind;
             match rest.strip_suffix('.').unwrap_or(rest) {
-                "" | ".svc" | ".svc.cluster.local" => !is_import,
-                ".svc.clusterset.local" => is_import,
-                _ => false,
+                "" | ".svc" => kind != Kind::ServiceImport,
+                rest => rest.strip_prefix(".svc.") == Some(cluster_domain(kind)),
             }
         })
+    }
+}
+
+/// Returns the DNS domain of mesh parents of a kind.
+pub(crate) fn cluster_domain(kind: Kind) -> &'static str {
+    match kind {
+        Kind::ServiceImport => "clusterset.local",
+        // Services, and the Services that Kuma's destinations on Kubernetes are named after.
+        _ => "cluster.local",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Places: where clients connect, so that one of several frontends gets the request.
+//! Frontend groups: frontends that share an address to which clients connect. One of them gets the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,14 +9,16 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::Side;
 use super::request::Probe;
-use crate::explain::{Decision, ParsedUrl, Query, Scheme, at_table, carries_streams, decide};
+use crate::explain::{
+    Decision, ParsedUrl, Query, Scheme, at_table, carries_streams, cluster_domain, decide,
+};
 use crate::path::PathPolicy;
 use crate::table::FrontendTable;
 use crate::tables::MeshClient;
 
-/// A place where clients connect.
+/// The frontends of one address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum FrontendGroup {
     /// A port of a Gateway. The host or SNI selects one of its listeners.
     Port {
         gateway: Name,
@@ -34,28 +36,19 @@ pub(super) enum Place {
     Single(FrontendId),
 }
 
-/// The tables of a place on both sides.
-pub(super) type PlaceTables<'t> = [Vec<&'t Arc<FrontendTable>>; 2];
+/// The tables of a frontend group on both sides.
+pub(super) type GroupTables<'t> = [Vec<&'t Arc<FrontendTable>>; 2];
 
-/// Returns all places of both sides. A port of a mesh parent is a place if routes apply to it on one side at least.
-pub(super) fn places<'t>(sides: [&Side<'t>; 2]) -> BTreeMap<Place, PlaceTables<'t>> {
-    let mut places: BTreeMap<Place, PlaceTables<'t>> = BTreeMap::new();
+/// Returns the groups of both sides. A port of a mesh parent is a group if routes apply to it on one side at least.
+pub(super) fn frontend_groups<'t>(
+    sides: [&Side<'t>; 2],
+) -> BTreeMap<FrontendGroup, GroupTables<'t>> {
+    let mut frontend_groups: BTreeMap<FrontendGroup, GroupTables<'t>> = BTreeMap::new();
     let mut meshes: BTreeMap<(ObjectKey, u16, Transport), BTreeSet<Arc<str>>> = BTreeMap::new();
     for (index, side) in sides.iter().enumerate() {
         for table in side.tables.frontends() {
             let frontend = table.frontend();
-            let place = match &frontend.id {
-                FrontendId::Listener { .. } if frontend.cross_mesh => {
-                    Place::Single(frontend.id.clone())
-                }
-                FrontendId::Listener { gateway, .. } => Place::Port {
-                    gateway: gateway.clone(),
-                    port: frontend.port,
-                    transport: match frontend.protocol {
-                        Protocol::Udp => Transport::Udp,
-                        _ => Transport::Tcp,
-                    },
-                },
+            match &frontend.id {
                 FrontendId::Mesh {
                     parent,
                     port,
@@ -68,11 +61,12 @@ pub(super) fn places<'t>(sides: [&Side<'t>; 2]) -> BTreeMap<Place, PlaceTables<'
                     if let Scope::Namespace(namespace) = scope {
                         clients.insert(namespace.clone());
                     }
-                    continue;
                 }
-                FrontendId::Outbound(_) => Place::Single(frontend.id.clone()),
-            };
-            places.entry(place).or_default()[index].push(table);
+                FrontendId::Listener { .. } | FrontendId::Outbound(_) => {
+                    let group = FrontendGroup::of(table);
+                    frontend_groups.entry(group).or_default()[index].push(table);
+                }
+            }
         }
     }
     for ((parent, port, transport), clients) in meshes {
@@ -86,20 +80,20 @@ pub(super) fn places<'t>(sides: [&Side<'t>; 2]) -> BTreeMap<Place, PlaceTables<'
                 table.into_iter().collect()
             });
             let (parent, namespace) = (parent.clone(), namespace.clone());
-            let place = Place::Mesh {
+            let group = FrontendGroup::Mesh {
                 parent,
                 port,
                 transport,
                 namespace,
             };
-            places.insert(place, tables);
+            frontend_groups.insert(group, tables);
         }
     }
-    places
+    frontend_groups
 }
 
-/// Returns the schemes in which clients may talk to a place.
-pub(super) fn schemes(tables: &PlaceTables<'_>) -> Vec<Scheme> {
+/// Returns the schemes in which clients may talk to a frontend group.
+pub(super) fn schemes(tables: &GroupTables<'_>) -> Vec<Scheme> {
     let mut schemes = Vec::new();
     for table in tables.iter().flatten() {
         let scheme = scheme(table);
@@ -122,8 +116,38 @@ pub(super) fn scheme(table: &FrontendTable) -> Scheme {
     }
 }
 
-impl Place {
-    /// Returns the request that a probe describes at this place.
+impl FrontendGroup {
+    /// Returns the group of a frontend.
+    pub(super) fn of(table: &FrontendTable) -> Self {
+        let frontend = table.frontend();
+        match &frontend.id {
+            FrontendId::Listener { gateway, .. } if !frontend.cross_mesh => FrontendGroup::Port {
+                gateway: gateway.clone(),
+                port: frontend.port,
+                transport: match frontend.protocol {
+                    Protocol::Udp => Transport::Udp,
+                    _ => Transport::Tcp,
+                },
+            },
+            FrontendId::Mesh {
+                parent,
+                port,
+                transport,
+                scope,
+            } => FrontendGroup::Mesh {
+                parent: parent.clone(),
+                port: *port,
+                transport: *transport,
+                namespace: match scope {
+                    Scope::Everyone => parent.name.namespace.as_arc().clone(),
+                    Scope::Namespace(namespace) => namespace.clone(),
+                },
+            },
+            id => FrontendGroup::Single(id.clone()),
+        }
+    }
+
+    /// Returns the request that a probe describes, sent to this group.
     pub(super) fn query(&self, probe: &Probe, scheme: Scheme) -> Query {
         let is_http = scheme.is_http();
         let scheme = match (probe.grpc, scheme) {
@@ -157,16 +181,16 @@ impl Place {
             paths: PathPolicy::Any,
         };
         match self {
-            Place::Port { gateway, .. } => query.gateway = Some((gateway.clone(), None)),
-            Place::Mesh { namespace, .. } => {
+            FrontendGroup::Port { gateway, .. } => query.gateway = Some((gateway.clone(), None)),
+            FrontendGroup::Mesh { namespace, .. } => {
                 query.from = Some((namespace.to_string(), None));
                 query.sni = (scheme == Scheme::Tls).then(|| probe.host.clone());
             }
-            Place::Single(FrontendId::Outbound(outbound)) => {
+            FrontendGroup::Single(FrontendId::Outbound(outbound)) => {
                 query.from = pod(outbound);
                 query.dataplane = Some(outbound.dataplane.clone());
             }
-            Place::Single(_) => {}
+            FrontendGroup::Single(_) => {}
         }
         query
     }
@@ -174,9 +198,9 @@ impl Place {
     /// Returns host and port of a request's URL.
     fn address(&self, probe: &Probe) -> (String, Option<u16>) {
         match self {
-            Place::Port { port, .. } => (probe.host.clone(), Some(*port)),
-            Place::Mesh { parent, port, .. } => (service_host(parent), Some(*port)),
-            Place::Single(FrontendId::Outbound(outbound)) => {
+            FrontendGroup::Port { port, .. } => (probe.host.clone(), Some(*port)),
+            FrontendGroup::Mesh { parent, port, .. } => (service_host(parent), Some(*port)),
+            FrontendGroup::Single(FrontendId::Outbound(outbound)) => {
                 let destination = &outbound.destination;
                 match outbound.listen {
                     Some(listen) => (listen.ip().to_string(), Some(listen.port())),
@@ -189,13 +213,13 @@ impl Place {
                     }
                 }
             }
-            Place::Single(_) => (probe.host.clone(), None),
+            FrontendGroup::Single(_) => (probe.host.clone(), None),
         }
     }
 
-    /// Decides on a request at this place.
+    /// Decides on a request to this group.
     pub(super) fn decide<'t>(&self, side: &Side<'t>, query: &Query) -> Decision<'t> {
-        let Place::Single(id) = self else {
+        let FrontendGroup::Single(id) = self else {
             return decide(side.tables, side.directory, query);
         };
         match (side.tables.frontend(id), id) {
@@ -216,10 +240,7 @@ fn pod(outbound: &Outbound) -> Option<(String, Option<String>)> {
 }
 
 fn service_host(parent: &ObjectKey) -> String {
-    let domain = match parent.kind {
-        Kind::ServiceImport => "clusterset.local",
-        _ => "cluster.local",
-    };
+    let domain = cluster_domain(parent.kind);
     format!("{}.{}.svc.{domain}", parent.name.name, parent.namespace())
 }
 
