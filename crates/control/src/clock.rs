@@ -18,7 +18,7 @@ pub fn unix_seconds() -> i64 {
     since_epoch().as_secs().try_into().unwrap_or(i64::MAX)
 }
 
-/// Now, in microseconds of Unix time.
+/// Returns the current time in microseconds since the Unix epoch.
 pub fn unix_micros() -> i64 {
     since_epoch().as_micros().try_into().unwrap_or(i64::MAX)
 }

@@ -79,7 +79,7 @@ pub fn list<'a, T>(
     }
 }
 
-/// Sort key of a finding: from top to bottom of each file.
+/// Returns the sort key of a finding: from top to bottom of each file.
 fn sort_key(finding: &Finding) -> (&str, usize, usize, &str) {
     let Finding {
         file,
@@ -228,7 +228,7 @@ fn shadow_warning(
     (object, field, format!("{loss} ({}{remark})", shadow.detail))
 }
 
-/// Noun for the traffic that a rule matches.
+/// Returns the noun for the traffic that a rule matches.
 fn traffic_noun(shadow: &Shadow) -> &'static str {
     match shadow.route.id.route.kind {
         Kind::UDPRoute => "datagrams",

@@ -36,12 +36,12 @@ impl Fingerprint {
         }
     }
 
-    /// Bucket of the resource.
+    /// Returns the bucket of the resource.
     pub fn bucket(self) -> u16 {
         self.bucket
     }
 
-    /// Hash of the resource's name and version.
+    /// Returns the hash of the resource's name and version.
     pub fn hash(self) -> u64 {
         self.hash
     }
@@ -74,7 +74,7 @@ impl Digest {
         *sum = sum.wrapping_sub(resource.hash);
     }
 
-    /// The digests in the form of `initial_resource_versions`. Empty buckets are left out.
+    /// Returns the digests in the form of `initial_resource_versions`. Empty buckets are omitted.
     pub fn to_versions(&self) -> HashMap<String, String> {
         let buckets = self.0.iter().enumerate().filter(|(_, sum)| **sum != 0);
         buckets
@@ -82,7 +82,7 @@ impl Digest {
             .collect()
     }
 
-    /// Buckets in which a receiver with these digests differs.
+    /// Returns the buckets in which a receiver with these digests differs.
     pub fn differing(&self, versions: &HashMap<String, String>) -> Vec<u16> {
         let mut theirs = Digest::default();
         for (bucket, sum) in versions {

@@ -30,7 +30,7 @@ pub enum ResourceId {
 }
 
 impl ResourceId {
-    /// The resource's name in xDS.
+    /// Returns the resource's name in xDS.
     pub fn name(&self) -> String {
         let mut out = NameWriter(String::with_capacity(96));
         match self {

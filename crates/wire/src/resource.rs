@@ -45,7 +45,7 @@ impl ResourceType {
         ResourceType::Frontend,
     ];
 
-    /// Type URL in xDS.
+    /// Returns the type URL in xDS.
     pub const fn url(self) -> &'static str {
         match self {
             ResourceType::Secret => "type.googleapis.com/pointsman.v1.Secret",
@@ -85,7 +85,7 @@ impl ResourceType {
 }
 
 impl ResourceId {
-    /// Type of the resource.
+    /// Returns the type of the resource.
     pub fn resource_type(&self) -> ResourceType {
         match self {
             ResourceId::Frontend(_) => ResourceType::Frontend,
@@ -153,7 +153,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// Id of the resource.
+    /// Returns the id of the resource.
     pub fn id(&self) -> ResourceId {
         match self {
             Resource::Frontend(frontend) => ResourceId::Frontend(frontend.id.clone()),

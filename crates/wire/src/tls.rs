@@ -303,7 +303,7 @@ impl ClientTls {
     }
 }
 
-/// Subject alternative names of a certificate: DNS names, then URIs.
+/// Returns the subject alternative names of a certificate: DNS names, then URIs.
 pub(crate) fn identities(chain: &[CertificateDer<'_>]) -> Vec<String> {
     let names = chain.first().map(|leaf| x509::names(leaf));
     let names = names.unwrap_or_default();

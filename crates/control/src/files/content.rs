@@ -148,7 +148,7 @@ impl FileContent {
     }
 }
 
-/// Error message for a path that can't be read.
+/// Returns the error message for a path that can't be read.
 pub fn read_error_message(error: &str, is_in_effect: bool) -> String {
     match is_in_effect {
         true => format!("{error}; its last content stays in effect"),

@@ -390,7 +390,7 @@ impl Files {
         }
     }
 
-    /// Version of [`findings`](Self::findings) and [`ignored_kinds`](Self::ignored_kinds). It increases when either changes.
+    /// Returns the version of [`findings`](Self::findings) and [`ignored_kinds`](Self::ignored_kinds). It increases when either changes.
     pub fn findings_version(&self) -> u64 {
         self.findings_version
     }

@@ -56,12 +56,12 @@ pub fn assign_labels<K: Ord + Clone, V>(
     }
 }
 
-/// Position of an object in the input: its file's label and its index in the file.
+/// Returns the position of an object in the input: its file's label and its index in the file.
 pub fn position(label: u64, index: u64) -> u64 {
     (label << INDEX_BITS) | index.min((1 << INDEX_BITS) - 1)
 }
 
-/// Index in its file of the object at a position.
+/// Returns the index in its file of the object at a position.
 pub fn index(position: u64) -> u64 {
     position & ((1 << INDEX_BITS) - 1)
 }

@@ -61,7 +61,7 @@ impl Files {
         }
     }
 
-    /// The version of an object that is in effect, from the file that owns it.
+    /// Returns the version of an object that is in effect, from the file that owns it.
     pub fn document(&self, key: &ObjectKey) -> Option<&Arc<Document>> {
         let owner = self.owners.get(key)?.first()?;
         self.files.get(owner)?.content.documents.get(key)
@@ -85,7 +85,7 @@ impl Files {
         keys.filter_map(|key| Some((key.clone(), self.rejected_at(key)?)))
     }
 
-    /// All objects in effect, in the order of the input.
+    /// Returns all objects in effect, in the order of the input.
     pub fn documents(&self) -> Vec<&Arc<Document>> {
         let mut all: Vec<&Arc<Document>> = self
             .owners
@@ -96,7 +96,7 @@ impl Files {
         all
     }
 
-    /// All errors and warnings, in the order of the input.
+    /// Returns all errors and warnings, in the order of the input.
     pub fn findings(&self) -> Vec<Finding> {
         let mut duplicates = self.duplicate_findings();
         let mut all = Vec::new();
@@ -114,7 +114,7 @@ impl Files {
         all
     }
 
-    /// An error for each object that an earlier file already declares, by file.
+    /// Returns an error for each object that an earlier file already declares, by file.
     fn duplicate_findings(&self) -> HashMap<&FileId, Vec<Finding>> {
         let mut findings: HashMap<&FileId, Vec<Finding>> = HashMap::new();
         let declared =
@@ -143,7 +143,7 @@ impl Files {
         findings
     }
 
-    /// Number of ignored objects of each kind that Pointsman does not use.
+    /// Returns the number of ignored objects of each kind that Pointsman does not use.
     pub fn ignored_kinds(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for file in self.files.values() {

@@ -79,7 +79,7 @@ impl FileSource {
         self.files.is_readable()
     }
 
-    /// Errors found so far.
+    /// Returns the errors found so far.
     pub fn errors(&self) -> Vec<Finding> {
         let mut findings = self.files.findings();
         findings.retain(|finding| finding.severity == Severity::Error);

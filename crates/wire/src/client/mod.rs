@@ -112,7 +112,7 @@ pub struct ClientState {
 pub struct StateReader(Arc<Mutex<ClientState>>);
 
 impl StateReader {
-    /// The current state.
+    /// Returns the current state.
     pub fn current(&self) -> ClientState {
         self.lock().clone()
     }
@@ -172,7 +172,7 @@ impl Client {
         }
     }
 
-    /// A reader of the client's state.
+    /// Returns a reader of the client's state.
     pub fn state(&self) -> StateReader {
         self.state.clone()
     }

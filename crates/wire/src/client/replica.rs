@@ -115,7 +115,7 @@ impl Replica {
         delta
     }
 
-    /// Names of removed resources that versions in effect reference, because newer versions of these were rejected.
+    /// Returns the names of removed resources that versions in effect reference, because newer versions of these were rejected.
     fn retained(&self) -> HashSet<String> {
         let rejected = self.rejected.keys();
         let old = rejected.filter_map(|name| self.received.get(name)?.resource.as_ref());
@@ -133,12 +133,12 @@ impl Replica {
         retained
     }
 
-    /// Resources whose newest version could not be decoded.
+    /// Returns the resources whose newest version could not be decoded.
     pub fn rejected(&self) -> impl Iterator<Item = &proto::Rejection> {
         self.rejected.values()
     }
 
-    /// Number of resources.
+    /// Returns the number of resources.
     pub fn len(&self) -> usize {
         self.received.len()
     }
@@ -153,7 +153,7 @@ impl Replica {
         self.digest.to_versions()
     }
 
-    /// Versions of the resources in some buckets.
+    /// Returns the versions of the resources in some buckets.
     pub fn versions(&self, buckets: &[u32]) -> Vec<(String, String)> {
         let received = self.received.iter().filter(|(name, received)| {
             let bucket = Fingerprint::new(name, &received.version).bucket();

@@ -286,7 +286,7 @@ impl ReportAggregator {
         effective(reports)
     }
 
-    /// Servers of the proxies themselves.
+    /// Returns the servers of the proxies themselves.
     pub fn own_servers(&self) -> OwnServers {
         let mut own_servers = OwnServers::default();
         for reports in self.effective_reports() {

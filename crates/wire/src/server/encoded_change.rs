@@ -56,12 +56,12 @@ impl Payload {
         }
     }
 
-    /// Version in xDS.
+    /// Returns the version in xDS.
     pub fn version_text(&self) -> String {
         format!("{:016x}", self.version)
     }
 
-    /// The resource as a `Resource` message of xDS.
+    /// Returns the resource as a `Resource` message of xDS.
     pub fn message(&self, name: &str, kind: ResourceType) -> Bytes {
         let any = [kind.url().as_bytes(), &self.value];
         let any_length: usize = any.iter().map(|part| field_length(part.len())).sum();
@@ -81,7 +81,7 @@ impl Payload {
     }
 }
 
-/// Length of a length-delimited field of protobuf, whose number is below 16.
+/// Returns the length of a length-delimited field of protobuf, whose number is below 16.
 fn field_length(content: usize) -> usize {
     1 + encoded_len_varint(content as u64) + content
 }

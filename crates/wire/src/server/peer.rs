@@ -43,7 +43,7 @@ impl Token {
         is_bearer.then(|| Token(token.trim().into()))
     }
 
-    /// The token itself.
+    /// Returns the token itself. It must not be printed.
     pub fn secret(&self) -> &str {
         &self.0
     }

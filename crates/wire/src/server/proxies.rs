@@ -64,7 +64,7 @@ impl Proxies {
         self.changes.push_back((position, now));
     }
 
-    /// Time of the first change after a position, if it is known.
+    /// Returns the time of the first change after a position, if it is known.
     pub fn change_after(&self, position: Option<u64>) -> Option<Instant> {
         let position = position.unwrap_or(0);
         let first = self.changes.partition_point(|(at, _)| *at <= position);
@@ -97,7 +97,7 @@ impl Proxies {
         self.events += 1;
     }
 
-    /// A proxy.
+    /// Returns a connected proxy.
     pub fn get_mut(&mut self, id: ProxyId) -> Option<&mut ConnectedProxy> {
         self.connected.get_mut(&id).map(Arc::make_mut)
     }

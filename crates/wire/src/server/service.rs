@@ -138,17 +138,17 @@ impl Server {
         self.changed.subscribe()
     }
 
-    /// Number of subscriptions that were refused in part or as a whole.
+    /// Returns the number of subscriptions that were refused in part or as a whole.
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Number of TLS handshakes that failed.
+    /// Returns the number of TLS handshakes that failed.
     pub fn handshake_failures(&self) -> u64 {
         self.handshake_failures.load(Ordering::Relaxed)
     }
 
-    /// Number of streams that were refused because of their credential.
+    /// Returns the number of streams that were refused because of their credential.
     pub fn rejected_credentials(&self) -> u64 {
         self.rejected_credentials.load(Ordering::Relaxed)
     }
@@ -178,7 +178,7 @@ impl Server {
         self.reports().take_changes()
     }
 
-    /// Servers of the proxies themselves. No route may use them as endpoints.
+    /// Returns the servers of the proxies themselves. No route may use them as endpoints.
     pub fn own_servers_of_proxies(&self) -> OwnServers {
         self.reports().own_servers()
     }
@@ -200,7 +200,7 @@ impl Server {
         self
     }
 
-    /// Name of this controller.
+    /// Returns the name of this controller.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -264,7 +264,7 @@ impl Server {
         self.reports().has_disconnected() || self.state().controllers.has_disconnected()
     }
 
-    /// Proxies that are connected to this controller.
+    /// Returns the proxies that are connected to this controller.
     pub fn local_proxies(&self) -> Vec<ProxyStatus> {
         let now = Instant::now();
         let mut observed: Vec<ObservedProxy> = {
@@ -293,7 +293,7 @@ impl Server {
             .collect()
     }
 
-    /// Proxies that are connected to any controller, by name.
+    /// Returns the proxies that are connected to any controller, by name.
     pub fn proxies(&self) -> Vec<ProxyStatus> {
         let mut all = self.local_proxies();
         {

@@ -45,7 +45,7 @@ pub(super) struct SlotContent {
 }
 
 impl ResourceSlot {
-    /// Fingerprint of the resource, if it exists.
+    /// Returns the fingerprint of the resource, if it exists.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.content.as_ref().map(|content| content.fingerprint)
     }
@@ -181,13 +181,13 @@ impl Slots {
         }
     }
 
-    /// Number of names.
+    /// Returns the number of names.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Resources that exist.
+    /// Returns the resources that exist.
     pub fn contents(&self) -> impl Iterator<Item = (SlotId, &SlotContent)> {
         let slots = self.slots.iter().zip(0..);
         slots.filter_map(|(slot, id)| Some((id, slot.content.as_ref()?)))

@@ -337,12 +337,12 @@ impl Store {
         }
     }
 
-    /// Position of the last change.
+    /// Returns the position of the last change.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Number of resources.
+    /// Returns the number of resources.
     fn len(&self) -> usize {
         self.log.len()
     }
@@ -446,7 +446,7 @@ impl Store {
         }
     }
 
-    /// Existing resources that followers of a log get.
+    /// Returns the existing resources that followers of a log receive.
     fn resources(&self, log: LogId) -> Vec<SlotId> {
         let contents = self.slots.contents().map(|(id, _)| id);
         match log {
@@ -627,7 +627,7 @@ impl Store {
         })
     }
 
-    /// The position that a commit leads to.
+    /// Returns the position that a commit leads to.
     pub fn position_of(&self, proxy: ProxyId, commit: u64) -> Option<Position> {
         let log = self.proxies.get(&proxy)?.log;
         Some(Position { log, at: commit })

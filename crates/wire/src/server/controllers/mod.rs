@@ -153,7 +153,7 @@ impl Controllers {
         self.restart(name);
     }
 
-    /// A controller, if it is known by this stream.
+    /// Returns a controller if it reports on this stream.
     fn get_by_stream(&mut self, name: &str, stream: StreamId) -> Option<&mut RemoteController> {
         self.others
             .get_mut(name)
@@ -197,20 +197,20 @@ impl Controllers {
         expired.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Reports whether a controller is expected to connect again.
+    /// Returns whether a controller is expected to reconnect.
     pub fn has_disconnected(&self) -> bool {
         self.others
             .values()
             .any(|other| other.disconnected.is_some())
     }
 
-    /// Proxies of other controllers, with the controllers' names.
+    /// Returns the proxies of other controllers, with the controllers' names.
     pub fn proxies(&self) -> impl Iterator<Item = (&Arc<str>, &RemoteProxy)> {
         let others = self.others.iter();
         others.flat_map(|(name, other)| other.proxies.values().map(move |proxy| (name, proxy)))
     }
 
-    /// Other controllers, for display.
+    /// Returns the other controllers, for display.
     pub fn statuses(&self) -> Vec<ControllerStatus> {
         let others = self.others.iter();
         let status = |(name, other): (&Arc<str>, &RemoteController)| ControllerStatus {

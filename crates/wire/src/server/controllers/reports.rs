@@ -24,7 +24,7 @@ const MAX_REPORTS_PER_MESSAGE: usize = 20;
 /// Version of this controller's software.
 const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// The first message about this controller.
+/// Returns the first message about this controller.
 pub fn local_start(server: &Server) -> ControllerReport {
     ControllerReport {
         controller: server.name().to_string(),
@@ -118,7 +118,7 @@ impl PendingChanges {
 }
 
 impl RemoteProxy {
-    /// The status as of now.
+    /// Returns the status as of now.
     pub fn current(&self) -> ProxyStatus {
         let age = self.received.elapsed();
         ProxyStatus {
@@ -379,12 +379,12 @@ impl Server {
         self.wake_controller_streams();
     }
 
-    /// Other controllers whose proxies are known.
+    /// Returns the other controllers whose proxies are known.
     pub fn controllers(&self) -> Vec<ControllerStatus> {
         self.state().controllers.statuses()
     }
 
-    /// Number of open streams to other controllers.
+    /// Returns the number of open streams to other controllers.
     pub fn open_controller_streams(&self) -> usize {
         self.state().controllers.streams.len()
     }

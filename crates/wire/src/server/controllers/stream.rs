@@ -105,7 +105,7 @@ async fn send<T>(
     }
 }
 
-/// Proxies of this controller whose status differs from what was sent.
+/// Returns the proxies of this controller whose status differs from what was sent.
 pub(super) fn status_changes(
     server: &Server,
     sent: &mut BTreeMap<String, ConnectedProxy>,

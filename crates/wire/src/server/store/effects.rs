@@ -370,7 +370,7 @@ impl Store {
         self.effects.pending.len()
     }
 
-    /// Times from changes to their effect.
+    /// Returns the times from changes to their effect.
     pub fn effect_histogram(&self) -> &EffectHistogram {
         &self.effects.histogram
     }

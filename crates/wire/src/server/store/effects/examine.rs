@@ -205,7 +205,7 @@ impl Store {
         self.effects.changed.extend(changed);
     }
 
-    /// Hash of the parts of a route. It does not depend on the process.
+    /// Returns the hash of the parts of a route. It does not depend on the process.
     fn version_of(&self, route: &TrackedRoute) -> u64 {
         let parts = route.slots.iter();
         let hashes = parts.filter_map(|id| Some(self.slots[*id].fingerprint()?.hash()));

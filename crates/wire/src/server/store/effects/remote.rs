@@ -202,18 +202,18 @@ impl Store {
         }
     }
 
-    /// Effect of a route on the proxies of another controller.
+    /// Returns the effect of a route on the proxies of another controller.
     pub fn remote_effect(&self, controller: &str, key: &ObjectKey) -> Option<&RemoteEffect> {
         self.effects.remote.0.get(controller)?.routes.get(key)
     }
 
-    /// Routes and policies that another controller has.
+    /// Returns the routes and policies that another controller has.
     pub fn remote_routes(&self, controller: &str) -> impl Iterator<Item = &ObjectKey> {
         let remote = self.effects.remote.0.get(controller).into_iter();
         remote.flat_map(|remote| remote.routes.keys())
     }
 
-    /// Effect of a route on the proxies of this controller. `None` if it has no resources.
+    /// Returns the effect of a route on the proxies of this controller. `None` if it has no resources.
     pub fn local_effect(&self, key: &ObjectKey) -> Option<RemoteEffect> {
         let route = self.effects.route(*self.effects.ids.get(key)?)?;
         Some(RemoteEffect {
@@ -222,7 +222,7 @@ impl Store {
         })
     }
 
-    /// All routes and policies.
+    /// Returns all routes and policies.
     pub fn local_routes(&self) -> impl Iterator<Item = &ObjectKey> {
         self.effects.ids.keys()
     }
