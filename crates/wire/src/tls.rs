@@ -36,7 +36,7 @@ pub enum TlsError {
     #[error("{0}: {1}")]
     Pem(PathBuf, rustls::pki_types::pem::Error),
     /// A file has no certificate.
-    #[error("{0}: it has no certificate")]
+    #[error("{0}: no certificate found")]
     Empty(PathBuf),
     /// The certificate, the key and the authorities are not a valid configuration.
     #[error("{0}: {1}")]

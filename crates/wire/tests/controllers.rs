@@ -226,7 +226,7 @@ async fn only_controllers_may_exchange_reports() {
     .await;
     let error = other.server.controllers_error().unwrap_or_default();
     assert!(
-        error.contains("controller one, which leads: not a controller"),
+        error.contains("the leader one: not a controller"),
         "{error}"
     );
     assert!(one.server.controllers().is_empty());

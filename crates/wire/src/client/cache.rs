@@ -106,7 +106,7 @@ impl Cache {
         };
         let malformed = |reason| CacheError::Malformed(path.clone(), reason);
         let end = bytes.len().checked_sub(SHA256_OUTPUT_LEN);
-        let (content, hash) = bytes.split_at(end.ok_or_else(|| malformed("it was cut"))?);
+        let (content, hash) = bytes.split_at(end.ok_or_else(|| malformed("it is truncated"))?);
         if digest(&SHA256, content).as_ref() != hash {
             return Err(malformed("it was truncated or modified"));
         }
@@ -214,10 +214,10 @@ fn take_line<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
 
 /// Removes and returns the first chunk; `None` at the end of a list.
 fn take_chunk<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, &'static str> {
-    let (length, after) = rest.split_first_chunk().ok_or("a length is missing")?;
+    let (length, after) = rest.split_first_chunk().ok_or("it is truncated")?;
     let length = u32::from_be_bytes(*length) as usize;
     if length > MAX_CHUNK || length > after.len() {
-        return Err("a length is wrong");
+        return Err("invalid chunk length");
     }
     let (chunk, after) = after.split_at(length);
     *rest = after;
@@ -231,7 +231,7 @@ fn append(content: &mut Vec<u8>, chunk: &[u8]) {
 
 fn receive(replica: &mut Replica, bytes: &[u8]) -> Result<(), &'static str> {
     let response = DeltaDiscoveryResponse::decode(bytes);
-    replica.receive(response.map_err(|_| "a chunk is not a message")?);
+    replica.receive(response.map_err(|_| "invalid message")?);
     Ok(())
 }
 

@@ -379,7 +379,7 @@ impl Server {
                 Refusal::Forbidden(_) => self.count_refusal(),
                 Refusal::Unavailable(_) => {}
             }
-            tracing::warn!("{address} is refused as a controller: {refusal}");
+            tracing::warn!("connection of replica {address} rejected: {refusal}");
         }
         validity
     }

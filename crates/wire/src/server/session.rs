@@ -103,7 +103,7 @@ impl StreamPermission {
             return Err(Status::permission_denied(NOTHING_PERMITTED));
         }
         Err(Status::unavailable(
-            "the permission of the proxy has changed: connect again",
+            "the permission of the proxy has changed; reconnect",
         ))
     }
 
@@ -328,7 +328,7 @@ impl<'s> Session<'s> {
         let state = self.server.state();
         if let Some(proxy) = state.proxies.connected().get(&self.id) {
             let (name, reason) = (&proxy.name, status.message());
-            tracing::info!("the stream of proxy {name} ends: {reason}");
+            tracing::info!("closing the stream of proxy {name}: {reason}");
         }
         status
     }
@@ -348,7 +348,7 @@ impl<'s> Session<'s> {
         let mut found = Comparison::default();
         loop {
             let request = requests.message().await?;
-            let request = request.ok_or_else(|| Status::cancelled("the proxy has gone"))?;
+            let request = request.ok_or_else(|| Status::cancelled("the proxy disconnected"))?;
             if request.response_nonce != nonce {
                 return Err(Status::invalid_argument("a list of resources is expected"));
             }
@@ -379,7 +379,7 @@ impl<'s> Session<'s> {
                     return Ok(());
                 }
                 let batch = state.store.next_batch(self.id, RESPONSE_BYTES);
-                batch.ok_or_else(|| Status::aborted("too far behind: connect again"))?
+                batch.ok_or_else(|| Status::aborted("too far behind; reconnect"))?
             };
             self.is_sending = true;
             self.send(batch).await?;
@@ -465,7 +465,7 @@ impl<'s> Session<'s> {
             proxy.bytes += bytes as u64;
         }
         let sent = self.responses.send(Ok(response)).await;
-        sent.map_err(|_| Status::cancelled("the proxy has gone"))
+        sent.map_err(|_| Status::cancelled("the proxy disconnected"))
     }
 
     /// Records an acknowledgement.

@@ -65,7 +65,7 @@ pub async fn follow(
         }
         let (local, leading) = (server.name().clone(), &current.name);
         server.set_controllers_error(Some(format!(
-            "controller {local} is connecting to controller {leading}, which leads"
+            "replica {local} is connecting to the leader {leading}"
         )));
         let attempt = async {
             let start = Instant::now();
@@ -75,9 +75,8 @@ pub async fn follow(
                 true => BACKOFF.0,
                 false => (backoff * 2).min(BACKOFF.1),
             };
-            let error = format!(
-                "controller {local} does not know the proxies of controller {leading}, which leads: {error}"
-            );
+            let error =
+                format!("replica {local} has no reports from the leader {leading}: {error}");
             if logged != error {
                 tracing::warn!("{error}");
                 logged.clone_from(&error);
@@ -100,7 +99,7 @@ pub async fn follow(
 /// Error of a stream to the leader.
 #[derive(Debug, thiserror::Error)]
 enum FollowError {
-    #[error("it publishes no address in the Lease (--advertise-address sets it)")]
+    #[error("the Lease contains no address; set --advertise-address on the leader")]
     NoAddress,
     #[error(transparent)]
     Connect(#[from] ControlPlaneConnectError),
@@ -128,7 +127,7 @@ async fn connect_and_exchange(
     let path = PathAndQuery::from_static(CONTROLLERS_PATH);
     let responses = grpc.streaming(request, path, codec).await?;
     tracing::info!(
-        "exchanging reports of proxies with controller {}",
+        "exchanging reports of proxies with the leader {}",
         leader.name
     );
     let run = stream::run(server, false, responses.into_inner(), &sender, |report| {

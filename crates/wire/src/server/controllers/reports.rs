@@ -231,7 +231,7 @@ impl Server {
     ) -> Result<(), Status> {
         if report.controller.is_empty() {
             return Err(Status::invalid_argument(
-                "a report has to name the controller",
+                "a report must name its controller",
             ));
         }
         // The other side may not have noticed yet that an earlier stream of this controller has ended.
@@ -361,7 +361,7 @@ impl Server {
         let now = Instant::now();
         let overdue = self.state().controllers.overdue(now);
         for name in overdue {
-            tracing::warn!("controller {name} has not connected again; its proxies do not count");
+            tracing::warn!("replica {name} did not reconnect; its proxies are no longer counted");
             self.end_controller(&name, now);
         }
         let expired = self.reports().remove_expired(now);

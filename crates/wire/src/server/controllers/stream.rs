@@ -68,7 +68,7 @@ async fn send<T>(
 ) -> Result<(), Status> {
     let send = async |report| {
         let sent = outgoing.send(wrap(report)).await;
-        sent.map_err(|_| Status::cancelled("the other controller has gone"))
+        sent.map_err(|_| Status::cancelled("the other replica disconnected"))
     };
     let mut changes = server.controller_changes();
     let mut closing = server.closing();

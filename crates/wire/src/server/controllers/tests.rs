@@ -516,7 +516,7 @@ fn a_controller_that_has_not_received_a_change_lags_with_all_its_proxies() {
         cluster.apply(&Step::Acknowledge(1));
         tokio::time::advance(Duration::from_secs(2)).await;
         cluster.settle();
-        let named = ["the proxies of controller c"];
+        let named = ["the proxies of replica c"];
         assert_eq!(lagging(&cluster.controllers[0], "route-0"), named);
         cluster.apply(&Step::Route(0, 2, Some(2)));
         cluster.apply(&Step::Acknowledge(2));

@@ -79,7 +79,7 @@ impl RemoteEffects {
 }
 
 fn lagging(controller: &str, since: i64) -> Effect {
-    let name = format!("the proxies of controller {controller}");
+    let name = format!("the proxies of replica {controller}");
     Effect::Partial(Arc::new(OutdatedProxies {
         lagging: BTreeSet::from([name.into()]),
         since: Some(since),
