@@ -61,7 +61,7 @@ where
     T: TryFrom<P, Error = DecodeError>,
     C: FromIterator<T>,
 {
-    // Collecting directly would reuse the memory of the messages, which are larger and have room for more of them.
+    // Collecting in place would keep the larger allocation of the messages.
     let mut converted = Vec::with_capacity(values.len());
     for value in values {
         converted.push(T::try_from(value)?);

@@ -25,7 +25,7 @@ pub fn encode(servers: &OwnServers, peer: IpAddr) -> Vec<proto::OwnServer> {
     encoded.collect()
 }
 
-/// Decodes servers. Those of a kind that this version does not know count as control planes; those without an address are left out.
+/// Decodes servers. Those of a kind that this version does not know count as control planes; invalid addresses are ignored.
 pub fn decode(servers: &[proto::OwnServer]) -> OwnServers {
     let mut decoded = OwnServers::default();
     for server in servers {

@@ -1,4 +1,4 @@
-//! Matches of rules. An unknown predicate rejects its rule, which would match too many requests without it.
+//! Matches of rules. A rule with an unknown predicate is rejected, because without the predicate it would match too many requests.
 
 use pointsman_binding::bound::{
     BoundMatch, GrpcPredicate, PathPredicate, Pattern, StringPredicate, ValuePredicate,

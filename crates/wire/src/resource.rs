@@ -114,7 +114,7 @@ impl ResourceId {
         }
     }
 
-    /// Returns the resources that the id itself contains.
+    /// Returns the references that the id itself contains.
     fn references_in_id(&self) -> Vec<ResourceId> {
         match self {
             ResourceId::Attachment(id) => vec![ResourceId::Route(id.route.clone())],

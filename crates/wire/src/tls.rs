@@ -243,7 +243,7 @@ enum ServerSource {
 }
 
 impl ServerTls {
-    /// Reads the files of mutual TLS for the first time.
+    /// Creates the configuration from files for mutual TLS.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
         let config = ReloadedConfig::new(files.paths(), Box::new(move || files.server()))?;
         Ok(ServerTls(ServerSource::Files(config)))
@@ -277,13 +277,13 @@ impl ServerTls {
 pub struct ClientTls(ReloadedConfig<ClientConfig>);
 
 impl ClientTls {
-    /// Reads the files of mutual TLS for the first time.
+    /// Creates the configuration from files for mutual TLS.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
         let config = ReloadedConfig::new(files.paths(), Box::new(move || files.client()))?;
         Ok(ClientTls(config))
     }
 
-    /// Reads the authorities of the control plane for the first time. The client presents no certificate.
+    /// Creates the configuration from a file with the control plane's authorities. The client presents no certificate.
     pub fn anonymous(authorities: PathBuf) -> Result<Self, TlsError> {
         let paths = vec![authorities.clone()];
         let build = Box::new(move || anonymous_client(&authorities, roots(&authorities)?));

@@ -71,18 +71,18 @@ pub struct ClientOptions {
     pub subscription: Subscription,
     /// Servers of the proxy itself, which no route may reach.
     pub own_servers: OwnServers,
-    /// Gets the servers of control planes, as they become known.
+    /// Receives the addresses of control planes' servers.
     pub control_plane_servers: watch::Sender<OwnServers>,
 }
 
-/// A consistent state of the control plane that was received.
+/// A consistent update received from the control plane.
 #[derive(Debug)]
 pub struct Commit {
     /// Changes since the last one.
     pub delta: Delta,
     /// Version of the control plane's state.
     pub version: u64,
-    /// Has to be notified when the changes are in effect. If it is dropped instead, the client stops.
+    /// Notify when the changes are in effect. Dropping it stops the client.
     pub applied: oneshot::Sender<()>,
 }
 
@@ -101,7 +101,7 @@ pub struct ClientState {
     pub resources: usize,
     /// Names of resources that could not be decoded.
     pub rejected: Vec<String>,
-    /// Attempts to connect that failed, and connections that were lost.
+    /// Failed connection attempts and lost connections.
     pub failures: u64,
     /// The last failure.
     pub error: Option<String>,
@@ -122,7 +122,7 @@ impl StateReader {
     }
 }
 
-/// Follows a control plane.
+/// A client of control planes.
 pub struct Client {
     options: ClientOptions,
     replica: Replica,
@@ -177,7 +177,7 @@ impl Client {
         self.state.clone()
     }
 
-    /// Follows one control plane after the other, until the receiver of commits is dropped.
+    /// Connects to the control planes in turn, until the receiver of commits is dropped.
     pub async fn run(mut self) {
         self.state.lock().disconnected = Some(Instant::now());
         if !self.replica.is_empty() && self.commit(0).await.is_ok() {

@@ -1,7 +1,7 @@
 //! The resources that a proxy has received. This module does no I/O.
 //!
 //! Responses are collected until a commit, which converts them into one change of the bound form. A resource that can't be decoded affects no other: its last
-//! valid version stays in effect, with everything that this version references, until a valid version arrives.
+//! valid version stays in effect, together with the resources that it references, until a valid version arrives.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

@@ -78,7 +78,7 @@ impl From<Status> for StreamError {
 type RequestSender = mpsc::Sender<DeltaDiscoveryRequest>;
 
 impl Client {
-    /// Follows a control plane until the connection ends.
+    /// Receives resources and sends reports until the connection ends.
     pub(super) async fn receive_from(
         &mut self,
         url: &ControlPlaneUrl,
@@ -269,7 +269,7 @@ impl Client {
         }
     }
 
-    /// Lists the resources in some buckets.
+    /// Sends the versions of the resources in some buckets.
     async fn send_versions(
         &self,
         buckets: &[u32],

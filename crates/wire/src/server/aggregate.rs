@@ -36,7 +36,7 @@ struct ProxyReports {
     state: ReportState,
 }
 
-/// Progress of reports.
+/// Progress of reports through the reconciler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ReportState {
     /// Received or expected.
@@ -48,7 +48,7 @@ enum ReportState {
     Applied,
 }
 
-/// The controller that a proxy is connected to; `None` for this one.
+/// The controller that received a proxy's reports; `None` for this one.
 pub type ReceivedBy = Option<Arc<str>>;
 
 /// Reports of all proxies.

@@ -52,9 +52,9 @@ where
     }
 }
 
-/// Decodes messages. A stream would keep the buffer of its largest message, which is the first one of a proxy that connects again.
+/// Decodes messages without retaining a large buffer: the first message of a reconnecting proxy is by far the largest.
 pub struct StreamDecoder<U> {
-    /// The last message, if it was large. While it is held, the stream can't use its buffer again, and allocates a new one for the next message.
+    /// The last message, if it was large. While it is held, the stream can't reuse its buffer, and allocates a new one for the next message.
     large: Option<Bytes>,
     message: PhantomData<U>,
 }

@@ -66,7 +66,7 @@ pub struct Grant {
     pub name: ProxyName,
     /// Validity of its credential.
     pub validity: CredentialValidity,
-    /// Evaluates the permission again while the stream is open.
+    /// Rechecks the permission while the stream is open.
     pub permission_check: PermissionCheck,
 }
 
@@ -206,13 +206,13 @@ impl From<Refusal> for Status {
     }
 }
 
-/// A pending decision about a proxy, which may require a request to another server.
+/// Authorization of a proxy, which may require a request to another server.
 pub type AuthorizationFuture = Pin<Box<dyn Future<Output = Result<Grant, Refusal>> + Send>>;
 
 /// Decides whether a peer is another controller of the same cluster.
 pub type AuthorizeController = Arc<dyn Fn(Peer) -> ControllerAuthorizationFuture + Send + Sync>;
 
-/// A decision on a controller that may take a request to another server.
+/// Authorization of a controller, which may require a request to another server.
 pub type ControllerAuthorizationFuture =
     Pin<Box<dyn Future<Output = Result<CredentialValidity, Refusal>> + Send>>;
 

@@ -33,7 +33,7 @@ use crate::proto::{ControllerReport, ProxyReport, ReportSummary};
 use crate::transport::{self, CONTROLLERS_PATH, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
 use crate::xds::discovery::DeltaDiscoveryRequest;
 
-/// Changed effects that are taken together, not counting those of the last chunk.
+/// Changed effects after which [`Server::take_effects`] returns. The last chunk may exceed it.
 const MAX_EFFECTS: usize = 5_000;
 
 /// A control plane for many proxies.
@@ -52,9 +52,9 @@ pub struct Server {
     authorize: Authorize,
     /// Decides which peers are controllers; `None` if there are no others.
     authorize_controller: Option<AuthorizeController>,
-    /// Number of changes that are to be sent to other controllers.
+    /// Incremented when there is something to send to other controllers.
     pub(super) controller_changes: watch::Sender<u64>,
-    /// Reason why this process does not know the proxies of all controllers.
+    /// Reason why this process has incomplete information on the proxies of other controllers.
     controllers_error: Mutex<Option<String>>,
     /// Servers of this process.
     own_servers: OwnServers,
@@ -178,12 +178,12 @@ impl Server {
         self.reports().take_changes()
     }
 
-    /// Returns the servers of the proxies themselves. No route may use them as endpoints.
+    /// Returns the servers of the proxies themselves. Routes must not use them as endpoints.
     pub fn own_servers_of_proxies(&self) -> OwnServers {
         self.reports().own_servers()
     }
 
-    /// Sets the servers of the control plane itself. No route may use them as endpoints.
+    /// Sets the servers of the control plane itself. Routes must not use them as endpoints.
     pub fn with_own_servers(mut self, own_servers: OwnServers) -> Self {
         self.own_servers = own_servers;
         self
@@ -193,7 +193,7 @@ impl Server {
         &self.own_servers
     }
 
-    /// Sets the name of this controller among those of one cluster, and which peers are others of them.
+    /// Sets the name of this controller among the controllers of one cluster, and decides which peers are other controllers.
     pub fn with_controllers(mut self, name: Arc<str>, authorize: AuthorizeController) -> Self {
         self.name = name;
         self.authorize_controller = Some(authorize);
@@ -205,7 +205,7 @@ impl Server {
         &self.name
     }
 
-    /// Returns the reason why this controller does not know the proxies of all controllers.
+    /// Returns the reason why this controller has incomplete information on the proxies of other controllers.
     pub fn controllers_error(&self) -> Option<String> {
         let error = self.controllers_error.lock();
         error.unwrap_or_else(PoisonError::into_inner).clone()
@@ -229,14 +229,14 @@ impl Server {
             let ServerState { store, proxies, .. } = &mut *state;
             let now = Instant::now();
             store.examine(routes, &mut cursor, (proxies, now, unix), &mut found);
-            if reports::record_changed_routes(&mut state) {
+            if reports::schedule_changed_routes(&mut state) {
                 drop(state);
                 self.wake_controller_streams();
             }
             if cursor.is_none() {
                 return found;
             }
-            // The rest is still due, and is taken next time.
+            // The rest stays pending for the next call.
             if found.changes.len() >= MAX_EFFECTS {
                 found.next = Some(now);
                 return found;
@@ -389,7 +389,7 @@ impl Server {
         peer: Peer,
         mut reports: Streaming<ProxyReport>,
     ) -> Result<(), Status> {
-        // A refusal is logged and counted for the stream of resources.
+        // A refusal is logged and counted by the stream of resources.
         let address = peer.address;
         let grant = self.authorize(peer).await?;
         let Some(first) = reports.message().await? else {
@@ -412,7 +412,7 @@ impl Server {
                 let mut changes = crate::reports::decode_report(report);
                 match grant.permission_check.permitted() {
                     Ok(allowed) => changes.retain(|change| is_allowed(&allowed, change)),
-                    // The stream of resources ends soon, and this stream with it.
+                    // The stream of resources will end soon, and this stream with it.
                     Err(_) => changes.clear(),
                 }
                 self.reports().apply(&proxy, stream, changes);
@@ -610,7 +610,7 @@ impl tonic::server::StreamingService<ControllerReport> for ControllerService {
                     status = validity.ended() => Err(status),
                 };
                 if let Err(status) = ended {
-                    // The other controller may have gone.
+                    // The other controller may have disconnected.
                     let _ = responses.send(Err(status)).await;
                 }
             });

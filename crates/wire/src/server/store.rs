@@ -531,7 +531,7 @@ impl Store {
         }
     }
 
-    /// Takes the next batch of about `bytes` for a proxy. Fails if changes that the proxy has not received were dropped, so that it has to connect again.
+    /// Takes the next batch of about `bytes` for a proxy. Fails if changes that the proxy has not received were dropped, so that it has to reconnect.
     pub fn next_batch(&mut self, proxy: ProxyId, bytes: usize) -> Option<Batch> {
         let mut progress = self.proxies.remove(&proxy)?;
         let batch = self.fill(&mut progress, bytes);

@@ -1,4 +1,4 @@
-//! A controller's stream to the one that leads.
+//! A controller's stream to the leader.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::server::service::Server;
 use crate::tls::ClientTls;
 use crate::transport::{CONTROLLERS_PATH, MAX_MESSAGE};
 
-/// Shortest and longest time between attempts to connect.
+/// Shortest and longest time between connection attempts.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-/// The controller that leads.
+/// The leader: the controller that holds the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// Its name.
@@ -31,17 +31,17 @@ pub struct Leader {
     pub address: Option<SocketAddr>,
 }
 
-/// Settings of a controller's connection to the one that leads.
+/// Settings of a controller's connection to the leader.
 pub struct FollowOptions {
     /// URL by which proxies connect, whose host is in the certificates of all controllers.
     pub url: ControlPlaneUrl,
-    /// Returns the trust in these certificates, for each connection.
+    /// Returns the trust anchors for these certificates. Called for each connection.
     pub tls: Box<dyn Fn() -> Option<Arc<ClientTls>> + Send + Sync>,
     /// The controller's own token.
     pub token: Option<TokenFile>,
 }
 
-/// Exchanges reports with the controller that leads, for ever.
+/// Exchanges reports with the leader until the sender of `leader` is dropped.
 pub async fn follow(
     server: Arc<Server>,
     options: FollowOptions,

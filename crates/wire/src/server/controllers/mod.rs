@@ -1,13 +1,14 @@
-//! Other controllers of the same cluster: what their proxies report is exchanged, so that each controller knows the state of all proxies.
+//! Exchange with other controllers of the same cluster, so that each knows the state of all proxies.
 //!
 //! Every controller opens a stream to the holder of the Lease ([`follow`]); both ends run the same code ([`stream`]). A controller reports on its own proxies, and the end that
 //! has accepted the stream also on those of the controllers that are connected to it by other streams. Three things are exchanged: the connected proxies, which are kept
 //! here; their reports, which are merged in `aggregate`; and the effects of routes on them, which are merged in `store/effects/remote.rs`.
 //!
-//! For each stream there is a set of what has changed and is to be sent; messages are made from the state at the time of sending, so a slow stream delays nothing and its
-//! memory is bounded. This module does no I/O.
+//! Each stream has a set of pending changes. Messages are built from the state at the time of sending, so a slow stream delays nothing and its memory is bounded.
+//! This module does no I/O.
 //!
-//! A controller whose stream has ended without a farewell is expected back for a while. Then it is forgotten: its proxies have connected elsewhere, or are unknown.
+//! A controller whose stream ended without a final message is expected to reconnect for a while. After that it is removed: its proxies have connected to other
+//! controllers, or their state is unknown.
 
 pub(super) mod follow;
 mod messages;
@@ -23,7 +24,7 @@ use tokio::time::Instant;
 
 use super::service::ProxyStatus;
 
-/// Time for a controller to connect again before its proxies do not count any more.
+/// Time for a controller to reconnect before its proxies are no longer counted.
 pub const RECONNECT_GRACE: Duration = Duration::from_secs(10);
 
 /// Identifies a stream between two controllers.
@@ -32,13 +33,13 @@ pub type StreamId = u64;
 /// A controller and the proxies that are connected to it.
 #[derive(Debug)]
 struct RemoteController {
-    /// The stream by which it is known.
+    /// The stream on which it reports.
     stream: StreamId,
     software: String,
     /// Its proxies by key.
     proxies: BTreeMap<String, RemoteProxy>,
     is_complete: bool,
-    /// Time when the stream was lost.
+    /// Time when the stream ended.
     disconnected: Option<Instant>,
 }
 
@@ -49,7 +50,7 @@ pub struct RemoteProxy {
     pub received: Instant,
 }
 
-/// Changes of one controller that are to be sent on a stream.
+/// Changes of one controller that have not been sent on a stream yet.
 #[derive(Debug, Default)]
 struct PendingChanges {
     has_started: bool,
@@ -62,11 +63,11 @@ struct PendingChanges {
 /// A stream between two controllers.
 #[derive(Debug, Default)]
 struct ControllerStream {
-    /// The other side learns from this stream of all controllers, not only of this one.
+    /// Whether changes of other controllers are forwarded on this stream.
     forwards_others: bool,
     /// Changes by controller; `None` is this one.
     pending: BTreeMap<Option<Arc<str>>, PendingChanges>,
-    /// Controllers that have ended.
+    /// Controllers that were removed.
     ended: BTreeSet<Arc<str>>,
 }
 
@@ -87,12 +88,12 @@ pub struct ControllerStatus {
     pub software: String,
     /// Number of proxies that are connected to it.
     pub proxies: usize,
-    /// False while it is expected to connect again.
+    /// False while it is expected to reconnect.
     pub is_connected: bool,
 }
 
 impl Controllers {
-    /// Opens a stream, on which everything is to be sent.
+    /// Registers a stream with no changes sent yet.
     fn open(&mut self, forwards_others: bool) -> StreamId {
         self.last_stream += 1;
         let mut stream = ControllerStream {
@@ -109,7 +110,7 @@ impl Controllers {
         self.last_stream
     }
 
-    /// Calls a function for what is to be sent of a controller on each stream.
+    /// Calls `record` with the pending changes of a controller on each stream.
     fn for_each_stream(
         &mut self,
         controller: Option<&Arc<str>>,
@@ -127,7 +128,7 @@ impl Controllers {
         }
     }
 
-    /// Records that something is to be sent of a controller as if it were new.
+    /// Schedules the complete state of a controller for sending.
     fn restart(&mut self, controller: &Arc<str>) {
         self.for_each_stream(Some(controller), |pending| {
             *pending = PendingChanges::default()
@@ -137,7 +138,7 @@ impl Controllers {
         }
     }
 
-    /// Starts the reports of another controller, which replace those by another stream.
+    /// Starts a controller's reports, replacing those of another stream.
     fn start(&mut self, name: &Arc<str>, software: String, stream: StreamId) {
         let other = RemoteController {
             stream,
@@ -160,7 +161,7 @@ impl Controllers {
             .filter(|other| other.stream == stream)
     }
 
-    /// Forgets a controller. Returns whether it was known.
+    /// Removes a controller. Returns whether it was known.
     fn end(&mut self, name: &Arc<str>) -> bool {
         let Some(other) = self.others.remove(name) else {
             return false;
@@ -173,7 +174,7 @@ impl Controllers {
         true
     }
 
-    /// Closes a stream. Returns the controllers that were known by it and are expected to be back.
+    /// Closes a stream. Returns the controllers that reported on it and are expected to reconnect.
     fn close(&mut self, stream: StreamId, now: Instant) -> Vec<Arc<str>> {
         self.streams.remove(&stream);
         let known = self.others.iter_mut();
@@ -186,8 +187,8 @@ impl Controllers {
             .collect()
     }
 
-    /// Controllers whose time to connect again has passed.
-    fn overdue(&self, now: Instant) -> Vec<Arc<str>> {
+    /// Returns the controllers that did not reconnect in time.
+    fn expired(&self, now: Instant) -> Vec<Arc<str>> {
         let is_expired = |other: &RemoteController| {
             other
                 .disconnected

@@ -15,10 +15,10 @@ use crate::server::aggregate::ReceivedBy;
 use crate::server::service::{ProxyStatus, Server, ServerState};
 use crate::server::store::Store;
 
-/// Routes, and proxies, in one message.
+/// Routes, and proxies, in one message at most.
 const MAX_ITEMS_PER_MESSAGE: usize = 500;
 
-/// Proxies whose reports are in one message.
+/// Proxies whose reports are in one message at most. Reports are larger than the other items.
 const MAX_REPORTS_PER_MESSAGE: usize = 20;
 
 /// Version of this controller's software.
@@ -39,14 +39,14 @@ fn start(software: &str) -> ControllerStart {
     }
 }
 
-/// Takes up to `count` of a set.
+/// Removes up to `count` elements from a set.
 fn pop_up_to<T: Ord>(set: &mut BTreeSet<T>, count: usize) -> Vec<T> {
     let taken = std::iter::from_fn(|| set.pop_first());
     taken.take(count).collect()
 }
 
 impl Controllers {
-    /// Takes what is to be sent next on a stream: the message, and the proxies whose reports belong into it.
+    /// Takes the next message for a stream, and the proxies whose reports it must include.
     fn take_pending(
         &mut self,
         stream: StreamId,
@@ -145,9 +145,9 @@ fn push_route(
     }
 }
 
-/// Exchange with other controllers.
+/// Streams to other controllers.
 impl Server {
-    /// Opens a stream, on which everything is to be sent.
+    /// Registers a stream. The complete state is sent first.
     pub(super) fn open_controller_stream(&self, forwards_others: bool) -> StreamId {
         let id = {
             let mut state = self.state();
@@ -234,7 +234,7 @@ impl Server {
                 "a report must name its controller",
             ));
         }
-        // The other side may not have noticed yet that an earlier stream of this controller has ended.
+        // The other side may not know yet that an earlier stream of this controller has ended.
         if report.controller == **self.name() {
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl Server {
         Ok(())
     }
 
-    /// Records the proxies and routes of a message. Returns false if the controller has started to report on another stream.
+    /// Records the proxies and routes of a message. Returns false if the stream was superseded by another one of the same controller.
     fn record_state(
         &self,
         name: &Arc<str>,
@@ -298,7 +298,7 @@ impl Server {
         if is_complete || has_proxies {
             store.record_remote_proxies(name, has_proxies, now);
         }
-        // A route of a kind that only the other version knows is none of this one.
+        // Routes of kinds unknown to this version are ignored.
         let routes = report.routes.iter();
         let routes = routes.filter_map(|route| messages::decode_route(route.clone()).ok());
         let routes = routes.map(|(key, effect)| (key, Some(effect)));
@@ -320,7 +320,7 @@ impl Server {
         true
     }
 
-    /// Records what proxies of another controller have reported.
+    /// Records reports of another controller's proxies.
     fn record_reports(&self, name: &Arc<str>, report: ControllerReport, now: Instant) {
         let mut changed = report.expired;
         {
@@ -342,7 +342,7 @@ impl Server {
         });
     }
 
-    /// Forgets a controller.
+    /// Removes a controller.
     fn end_controller(&self, name: &Arc<str>, now: Instant) {
         {
             let mut state = self.state();
@@ -356,11 +356,11 @@ impl Server {
         self.notify();
     }
 
-    /// Forgets controllers that have not connected again in time, and reports of disconnected proxies.
+    /// Removes controllers that did not reconnect in time, and expired reports of disconnected proxies.
     pub(in crate::server) fn expire_reports(&self) {
         let now = Instant::now();
-        let overdue = self.state().controllers.overdue(now);
-        for name in overdue {
+        let expired = self.state().controllers.expired(now);
+        for name in expired {
             tracing::warn!("replica {name} did not reconnect; its proxies are no longer counted");
             self.end_controller(&name, now);
         }
@@ -368,7 +368,7 @@ impl Server {
         self.schedule_reports(&expired);
     }
 
-    /// Records that the reports of proxies of this controller are to be sent.
+    /// Schedules reports of this controller's proxies for sending.
     pub(in crate::server) fn schedule_reports(&self, proxies: &[String]) {
         if proxies.is_empty() {
             return;
@@ -393,14 +393,14 @@ impl Server {
         self.controller_changes.subscribe()
     }
 
-    /// Has what has changed sent to other controllers.
+    /// Wakes the streams to other controllers.
     pub(in crate::server) fn wake_controller_streams(&self) {
         self.controller_changes.send_modify(|changes| *changes += 1);
     }
 }
 
-/// Records which routes have changed, to be sent to other controllers. Returns whether there are any.
-pub(in crate::server) fn record_changed_routes(state: &mut ServerState) -> bool {
+/// Schedules changed routes for sending to other controllers. Returns whether there are any.
+pub(in crate::server) fn schedule_changed_routes(state: &mut ServerState) -> bool {
     let changed = state.store.take_changed_routes();
     state.controllers.for_each_stream(None, |pending| {
         pending.routes.extend(changed.iter().cloned());

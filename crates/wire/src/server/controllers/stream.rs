@@ -12,13 +12,13 @@ use super::{StreamId, messages};
 use crate::proto::{ConnectedProxy, ControllerReport};
 use crate::server::service::Server;
 
-/// Interval between looks at the progress of the own proxies. Proxies that connect or disconnect are reported at once.
+/// Interval at which the progress of this controller's proxies is sent. Connecting and disconnecting proxies are reported immediately.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time for the farewell to reach the other side before the stream ends.
+/// Time to deliver the final message before the stream closes.
 const GOODBYE_FLUSH_TIME: Duration = Duration::from_millis(200);
 
-/// An open stream. Closes it when dropped.
+/// Closes a stream on drop.
 struct StreamGuard<'s> {
     server: &'s Server,
     id: StreamId,
@@ -30,7 +30,7 @@ impl Drop for StreamGuard<'_> {
     }
 }
 
-/// Sends and receives until one side ends the stream. `forwards_others` is true on the side that has accepted it.
+/// Sends and receives until one side ends the stream. `forwards_others` is true on the side that accepted it.
 pub async fn run<T>(
     server: &Server,
     forwards_others: bool,
@@ -42,7 +42,7 @@ pub async fn run<T>(
         server,
         id: server.open_controller_stream(forwards_others),
     };
-    // At the same time: both sides may have so much to send that each has to read for the other to continue.
+    // Concurrent, to avoid a deadlock: each side may have to read before the other can continue sending.
     let receive = async {
         while let Some(report) = incoming.message().await? {
             let is_complete = report.complete;
@@ -77,7 +77,7 @@ async fn send<T>(
     let (mut sent, mut events, mut is_due) = (BTreeMap::new(), 0, true);
     send(local_start(server)).await?;
     loop {
-        // With many proxies, not for each change of a route.
+        // Not on every route change: building this takes time proportional to the number of proxies.
         let newest = server.state().proxies.events();
         if is_due || newest != events {
             events = newest;

@@ -1,7 +1,7 @@
 //! The effect of routes on proxies: for each route, the proxies that have acknowledged its newest version, that lag, or that reject a part of it.
 //!
-//! Nothing is kept for each pair of a route and a proxy. A route has the position of its last change, a proxy that of its last acknowledgement, and a log knows
-//! the lowest acknowledgement among its followers: if that is not below the route's position, no proxy of that log lags. Only routes whose effect may have
+//! Nothing is kept for each pair of a route and a proxy. A route has the position of its last change, a proxy that of its last acknowledgement, and each log
+//! tracks the lowest acknowledgement of its followers: if it is at or above the route's position, no follower lags. Only routes whose effect may have
 //! changed are examined, and proxies are looked up only to name those that lag. `examine` decides which effect is reported. A change that is acknowledged
 //! within a grace period is never reported as lagging, and short disconnections are not reported.
 //!
@@ -72,7 +72,7 @@ impl EffectHistogram {
 #[derive(Debug)]
 struct TrackedRoute {
     key: ObjectKey,
-    /// Its parts, sorted: for a route its own resource, rules and attachments; for a policy the rules that it contributes to.
+    /// Its resources, sorted: for a route the route itself, its rules and attachments; for a policy the rules that it contributes to.
     slots: Vec<SlotId>,
     /// Position of the last change of any of them.
     changed: u64,
@@ -128,7 +128,7 @@ impl Followers {
     }
 }
 
-/// Effects of all routes and policies: the last reported ones, and those to be examined.
+/// Effects of all routes and policies: those last reported, and the routes to examine.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     ids: HashMap<ObjectKey, RouteIndex>,
@@ -139,9 +139,9 @@ pub(super) struct Effects {
     newly_changed: BTreeSet<RouteIndex>,
     /// Removed routes whose effect was reported.
     removed_keys: Vec<ObjectKey>,
-    /// Logs with proxies that count.
+    /// Logs with serving proxies.
     followers: HashMap<LogId, Followers>,
-    /// Proxies that do not count yet, by the time at which they do.
+    /// Proxies that are not serving yet, by the time at which they count as serving.
     connecting: BTreeSet<(Instant, ProxyId)>,
     started: Option<Instant>,
     rejected: RejectionCounts,
@@ -182,7 +182,7 @@ impl Effects {
         id
     }
 
-    /// Frees a route without parts.
+    /// Removes a route without resources.
     fn release(&mut self, id: RouteIndex) {
         if self.route(id).is_none_or(|route| !route.slots.is_empty()) {
             return;
@@ -214,16 +214,16 @@ impl Effects {
 /// Routes to examine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoutesToExamine {
-    /// Those that have changed since the last time.
+    /// Routes that have changed since the last examination.
     Changed,
-    /// All whose effect may have changed.
+    /// All routes whose effect may have changed.
     AllPending,
 }
 
 /// Effects that differ from those last reported.
 #[derive(Debug, Default)]
 pub struct EffectChanges {
-    /// Routes and policies. `None` for one that has no resources any more.
+    /// Routes and policies. `None` for a route without resources.
     pub changes: Vec<(ObjectKey, Option<Arc<RouteEffect>>)>,
     /// Time of the next examination, even if nothing happens until then.
     pub next: Option<Instant>,
@@ -237,7 +237,7 @@ impl EffectChanges {
 
 // Records changes, and the progress of proxies.
 impl Store {
-    /// Records a changed or removed part of routes and policies.
+    /// Records a changed or removed resource of routes and policies.
     pub(super) fn record_resource_change(
         &mut self,
         id: SlotId,
@@ -271,7 +271,7 @@ impl Store {
         old.iter().for_each(|route| self.effects.release(*route));
     }
 
-    /// Records that a proxy has connected. It counts from its first acknowledgement; if it already has a configuration, after a grace period at the latest.
+    /// Records that a proxy has connected. It is serving from its first acknowledgement, or after a grace period at the latest.
     pub(super) fn record_connect(&mut self, proxy: ProxyId, is_empty: bool, now: Instant) {
         let resumed = self.proxies.get(&proxy).and_then(|p| p.acknowledged);
         match resumed {
@@ -283,7 +283,7 @@ impl Store {
         }
     }
 
-    /// Counts a proxy as serving its subscription.
+    /// Marks a proxy as serving its subscription.
     fn mark_serving(&mut self, proxy: ProxyId, now: Instant) {
         let Some(progress) = self.proxies.get_mut(&proxy) else {
             return;

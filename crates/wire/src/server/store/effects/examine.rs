@@ -18,7 +18,7 @@ use crate::resource::ResourceType;
 use crate::server::proxies::{Proxies, UNNAMED};
 use crate::server::store::{LogId, ProxyId, SlotId, Store};
 
-/// Effect of a part of a route: an attachment, or a rule of a policy.
+/// State of a resource of a route on the proxies that receive it: an attachment, or a rule of a policy.
 #[derive(Debug, Default)]
 struct ResourceState {
     has_proxy: bool,
@@ -32,7 +32,7 @@ struct ResourceState {
 struct LocalEffect {
     /// `None` if the route is attached to nothing.
     effect: Option<Arc<RouteEffect>>,
-    /// It changes only with the configuration or with proxies.
+    /// It stays until the configuration or the proxies change.
     is_final: bool,
     /// Time from a change until it was in effect everywhere, if it is now.
     in_effect_after: Option<Duration>,
@@ -129,7 +129,7 @@ impl Store {
         }
     }
 
-    /// Counts proxies that should have acknowledged something.
+    /// Marks proxies as serving that should have acknowledged a commit by now.
     fn mark_overdue_serving(&mut self, now: Instant) {
         while let Some(&(time, proxy)) = self.effects.connecting.first()
             && time <= now
@@ -349,7 +349,7 @@ impl Store {
         Arc::new(RouteEffect::PerFrontend(frontends.collect()))
     }
 
-    /// Determines the effect of a part on the proxies that receive it. With `wants_list`, lists those that lag.
+    /// Determines the state of a resource on the proxies that receive it. With `wants_list`, lists those that lag.
     fn resource_state(
         &self,
         part: SlotId,

@@ -1,7 +1,7 @@
-//! Effects of routes on the proxies of other controllers, and merging them with those on the own proxies.
+//! Effects of routes on the proxies of other controllers, and merging them with those on the proxies of this controller.
 //!
-//! An effect refers to a version of the route. If another controller has another version, its effect says nothing about this one: the change has not reached one of the two
-//! yet. A moment later the proxies of that controller lag, as any proxy does that has not acknowledged a change.
+//! An effect refers to a version of the route. If another controller has another version,
+//! its effect does not apply: the change has not reached one of the two controllers yet. After the grace period, that controller's proxies are reported as lagging.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,10 +25,10 @@ pub struct RemoteEffect {
 /// Effects on the proxies of another controller.
 #[derive(Debug, Default)]
 struct ControllerEffects {
-    /// It encodes resources as this process does, so that versions are comparable.
+    /// True if it encodes resources as this process does, so that versions are comparable.
     is_comparable: bool,
     has_proxies: bool,
-    /// It has sent everything, and is connected.
+    /// True if it has sent everything and is connected.
     is_current: bool,
     routes: HashMap<ObjectKey, RemoteEffect>,
 }
@@ -37,12 +37,12 @@ struct ControllerEffects {
 #[derive(Debug, Default)]
 pub(super) struct RemoteEffects(BTreeMap<Arc<str>, ControllerEffects>);
 
-/// The own state of a route.
+/// State of a route on this controller.
 pub(super) struct LocalState<'o> {
     pub key: &'o ObjectKey,
     pub version: u64,
     pub effect: Option<&'o Arc<RouteEffect>>,
-    /// Time in seconds since the Unix epoch since which others may lag, once they have had time enough to follow a change.
+    /// Start of the lag in seconds since the Unix epoch, set once the grace period has passed.
     pub overdue: Option<i64>,
 }
 
@@ -130,7 +130,7 @@ fn has_proxy(effect: &RemoteEffect) -> bool {
 
 /// Reports of other controllers.
 impl Store {
-    /// Starts the reports of a controller. Whatever was known of it is void.
+    /// Starts the reports of a controller. Discards its earlier state.
     pub fn start_remote(&mut self, controller: &Arc<str>, is_comparable: bool, now: Instant) {
         let remote = self.effects.remote.0.entry(controller.clone()).or_default();
         *remote = ControllerEffects {
@@ -194,7 +194,7 @@ impl Store {
         self.schedule_all(now);
     }
 
-    /// Has all routes examined.
+    /// Schedules all routes for examination.
     fn schedule_all(&mut self, now: Instant) {
         let ids: Vec<_> = self.effects.ids.values().copied().collect();
         for id in ids {
