@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Status, Streaming};
 
-use super::peer::{CredentialValidity, Peer, PermissionCheck, Refusal};
+use super::peer::{CredentialValidity, Grant, Peer, PermissionCheck, Refusal};
 use super::proxies::{ConnectedProxy, NAMESAKE_GRACE, UNNAMED};
 use super::selector::Subscription;
 use super::service::{Server, ServerState};
@@ -195,35 +195,8 @@ impl<'s> Session<'s> {
         let wanted = Subscription::parse(&first.resource_names_subscribe);
         let wanted = wanted.map_err(Status::invalid_argument)?;
         let address = peer.address;
-        let grant = match server.authorize(peer).await {
-            Ok(grant) => grant,
-            Err(refusal) => return Err(refuse(server, &node.id, address, refusal)),
-        };
-        let allowed = grant.subscription;
-        let refused = wanted.refused(&allowed);
-        if !refused.is_empty() {
-            let names: Vec<String> = refused.iter().map(ToString::to_string).collect();
-            let names = names.join(", ");
-            let identity = grant.identities.join(", ");
-            server.count_refusal();
-            tracing::warn!(
-                "proxy {} ({identity}) may not subscribe to {names}",
-                node.id
-            );
-        }
-        let subscription = wanted.restrict(&allowed);
-        if subscription.is_empty() {
-            // Refused parts are logged above.
-            if refused.is_empty() {
-                let identity = grant.identities.join(", ");
-                server.count_refusal();
-                tracing::warn!(
-                    "proxy {} ({identity}) may not subscribe to anything",
-                    node.id
-                );
-            }
-            return Err(Status::permission_denied(NOTHING_PERMITTED));
-        }
+        let negotiated = negotiate_subscription(server, peer, &node.id, &wanted).await;
+        let (grant, subscription) = negotiated?;
         let permission = StreamPermission {
             wanted,
             permitted: subscription.clone(),
@@ -493,6 +466,36 @@ impl<'s> Session<'s> {
         if has_changes {
             self.server.notify();
         }
+    }
+}
+
+/// Authorizes a proxy. Returns its grant, and the permitted part of the subscription that it wants.
+async fn negotiate_subscription(
+    server: &Server,
+    peer: Peer,
+    proxy: &str,
+    wanted: &Subscription,
+) -> Result<(Grant, Subscription), Status> {
+    let address = peer.address;
+    let grant = match server.authorize(peer).await {
+        Ok(grant) => grant,
+        Err(refusal) => return Err(refuse(server, proxy, address, refusal)),
+    };
+    let refused = wanted.refused(&grant.subscription);
+    let subscription = wanted.restrict(&grant.subscription);
+    let identity = grant.identities.join(", ");
+    if !refused.is_empty() {
+        let names: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        let names = names.join(", ");
+        server.count_refusal();
+        tracing::warn!("proxy {proxy} ({identity}) may not subscribe to {names}");
+    } else if subscription.is_empty() {
+        server.count_refusal();
+        tracing::warn!("proxy {proxy} ({identity}) may not subscribe to anything");
+    }
+    match subscription.is_empty() {
+        true => Err(Status::permission_denied(NOTHING_PERMITTED)),
+        false => Ok((grant, subscription)),
     }
 }
 
