@@ -44,10 +44,10 @@ impl ContentAccess {
     pub fn file(&self, name: &str) -> Content {
         if self.directories.is_empty() {
             return Err(format!(
-                "file `{name}` is not read; --content-dir DIR allows the files of a directory"
+                "file `{name}` can't be read: no directory is allowed (--content-dir DIR)"
             ));
         }
-        let mut problem = format!("file `{name}` is not in a directory that --content-dir allows");
+        let mut problem = format!("file `{name}` is not in a directory allowed by --content-dir");
         for directory in &self.directories {
             let Some(inner) = relative_to(directory, Path::new(name)) else {
                 continue;
@@ -58,7 +58,7 @@ impl ContentAccess {
                 Ok(bytes) => return Ok(bytes.into()),
                 Err(error) if escapes(&error) => {
                     problem = format!(
-                        "file `{name}` is not read: its path leads out of the directory that --content-dir allows"
+                        "file `{name}` can't be read: its path leaves the directory allowed by --content-dir"
                     );
                 }
                 Err(error) => problem = format!("file `{name}` can't be read: {error}"),
@@ -71,7 +71,7 @@ impl ContentAccess {
     pub fn variable(&self, name: &str) -> Content {
         if !self.variables.contains(name) {
             return Err(format!(
-                "environment variable `{name}` is not read; --content-env {name} allows it"
+                "environment variable `{name}` is not allowed (--content-env {name})"
             ));
         }
         match std::env::var_os(OsStr::new(name)) {
@@ -184,13 +184,16 @@ mod tests {
             "folder/secret",
             above.to_str().expect("text"),
         ] {
-            assert!(denial(&access, name).contains("leads out"), "{name}");
+            assert!(
+                denial(&access, name).contains("leaves the directory"),
+                "{name}"
+            );
         }
         let secret = path("secret");
         for name in ["/etc/passwd", secret.to_str().expect("text")] {
             let denial = denial(&access, name);
             assert!(
-                denial.contains("not in a directory that --content-dir"),
+                denial.contains("not in a directory allowed by --content-dir"),
                 "{denial}"
             );
         }

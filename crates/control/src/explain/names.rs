@@ -13,7 +13,7 @@ pub enum NameError {
     Unknown(&'static str),
     /// Several objects have the name.
     #[error(
-        "it is ambiguous, it may be {}: use MESH/NAME (on Kubernetes, NAMESPACE/NAME) or dataplane/NAME",
+        "the name is ambiguous; it may be {}: use MESH/NAME (on Kubernetes, NAMESPACE/NAME) or dataplane/NAME",
         .0.join(" or ")
     )]
     Ambiguous(Vec<String>),

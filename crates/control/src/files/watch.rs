@@ -81,7 +81,9 @@ impl EventReader {
                 }
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => {
-                    return tracing::error!("files are no longer watched: {error}");
+                    return tracing::error!(
+                        "file watch failed; changes take effect only on SIGHUP: {error}"
+                    );
                 }
             }
             if reader.is_buffer_empty()

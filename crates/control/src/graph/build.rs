@@ -137,7 +137,7 @@ impl Builder<'_> {
                 (
                     &outbound.dataplane,
                     suffix.clone(),
-                    format!("calls {suffix}"),
+                    format!("outbound {suffix}"),
                 )
             }
         };

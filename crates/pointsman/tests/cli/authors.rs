@@ -49,19 +49,15 @@ fn files_and_variables_are_read_only_if_the_operator_allows_them() {
     let allowed = ["--content-dir", bodies.as_str()];
 
     let tea = direct_response(&format!("{{filename: {}}}", path("bodies/tea")));
-    is_refused(
-        &tea,
-        &[],
-        "--content-dir DIR allows the files of a directory",
-    );
+    is_refused(&tea, &[], "no directory is allowed (--content-dir DIR)");
     let (code, explained) = explain(&tea, &allowed);
     assert_eq!(code, Some(0), "{explained}");
     assert_eq!(explained["response"]["body"], "short and stout");
     let relative = direct_response("{filename: tea}");
     assert_eq!(explain(&relative, &allowed).0, Some(0));
 
-    let outside = "not in a directory that --content-dir allows";
-    let escapes = "leads out of the directory that --content-dir allows";
+    let outside = "not in a directory allowed by --content-dir";
+    let escapes = "leaves the directory allowed by --content-dir";
     for (name, says) in [
         (path("secret"), outside),
         ("/etc/shadow".to_owned(), outside),
@@ -73,8 +69,12 @@ fn files_and_variables_are_read_only_if_the_operator_allows_them() {
         is_refused(&manifests, &allowed, says);
     }
     let variable = direct_response("{environmentVariable: PATH}");
-    is_refused(&variable, &[], "--content-env PATH allows it");
-    is_refused(&variable, &["--content-env", "HOME"], "--content-env PATH");
+    is_refused(&variable, &[], "is not allowed (--content-env PATH)");
+    is_refused(
+        &variable,
+        &["--content-env", "HOME"],
+        "(--content-env PATH)",
+    );
     assert_eq!(explain(&variable, &["--content-env", "PATH"]).0, Some(0));
 }
 

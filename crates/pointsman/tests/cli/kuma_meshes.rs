@@ -54,7 +54,7 @@ fn an_ambiguous_proxy_name_requires_its_mesh() {
     assert_eq!(several.status.code(), Some(2));
     let stderr = String::from_utf8_lossy(&several.stderr);
     assert!(
-        stderr.contains("--for `c`: it is ambiguous, it may be Dataplane mesh:one/c or Dataplane mesh:two/c: use MESH/NAME"),
+        stderr.contains("--for `c`: the name is ambiguous; it may be Dataplane mesh:one/c or Dataplane mesh:two/c: use MESH/NAME"),
         "{stderr}"
     );
     let explain = |arguments: &[&str]| {
