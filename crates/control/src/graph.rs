@@ -31,10 +31,10 @@ pub struct Node {
     pub name: String,
     /// Text for people.
     pub title: String,
-    /// Further lines of text.
+    /// Additional lines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
-    /// Reasons why it does not work, or only in part.
+    /// Problems, such as refused listeners.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }

@@ -17,7 +17,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 pub struct MeshIdentities(HashMap<Arc<str>, Arc<MeshIdentity>>);
 
 impl MeshIdentities {
-    /// Returns the change that follows from an applied object, or from a deleted one if `object` is `None`.
+    /// Returns the change of a mesh's identity after an object was applied; `None` in `object` means deleted.
     pub fn update(&mut self, key: &ObjectKey, object: Option<&Resource>) -> Option<Change> {
         if key.kind != Kind::Mesh {
             return None;

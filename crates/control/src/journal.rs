@@ -71,7 +71,7 @@ pub struct StatusEntry {
     pub status: Option<Arc<Status>>,
     /// The status with times.
     timed: Option<TimedStatus>,
-    /// The last settled status, if this one is not settled. Transition times are relative to it.
+    /// Last settled status, kept while this one is pending. Transition times continue from it.
     settled: Option<TimedStatus>,
     is_settled: bool,
     /// The object with its status, rendered on first use.
@@ -144,8 +144,8 @@ impl StatusEntry {
         }
     }
 
-    /// Returns false while proxies are expected to acknowledge a change in a moment, which will change the status. Such a status is not written, so that an ordinary
-    /// change writes the status once.
+    /// Returns false while the status is expected to change without further input, because proxies have not acknowledged a change yet. Unsettled statuses are not
+    /// written, so that a change usually causes one write.
     pub fn is_settled(&self) -> bool {
         self.is_settled
     }

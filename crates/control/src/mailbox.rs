@@ -78,7 +78,7 @@ impl<T: Default> Mailbox<T> {
         }
     }
 
-    /// Waits until nothing was put for `quiet`, at most for `limit` in all.
+    /// Waits until nothing was merged for `quiet`, but no longer than `limit`.
     pub fn wait_until_quiet(&self, quiet: Duration, limit: Duration) {
         let end = clock::instant() + limit;
         let mut state = self.lock();

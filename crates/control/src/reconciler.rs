@@ -75,7 +75,7 @@ impl Reconciler {
         self
     }
 
-    /// Sets which installation this is.
+    /// Sets the identity of this installation.
     pub fn with_controller(mut self, controller: Controller) -> Self {
         self.bind(vec![Change::Controller(Arc::new(controller))]);
         self
@@ -87,7 +87,7 @@ impl Reconciler {
         self
     }
 
-    /// States that the sinks are in this process, so that all committed changes are in effect.
+    /// Treats committed changes as in effect immediately, for sinks in this process.
     pub fn with_effect_on_commit(mut self) -> Self {
         self.bind(vec![Change::EffectOnCommit]);
         self

@@ -36,7 +36,7 @@ pub trait Sink: Send {
         false
     }
 
-    /// Returns the time at which [`retry`](Self::retry) has to be called, because there will be something to report even without an event.
+    /// Returns the next time at which [`retry`](Self::retry) must be called even if nothing happens.
     fn next_wake(&self) -> Option<Instant> {
         None
     }

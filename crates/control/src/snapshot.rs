@@ -22,7 +22,7 @@ use crate::source::Findings;
 /// The configuration in effect at one time.
 #[derive(Default)]
 pub struct Snapshot {
-    /// Number of snapshots published before this one.
+    /// Number of this snapshot, starting at 1; 0 before the first one.
     pub version: u64,
     /// Routing tables; `None` if no sink uses them. [`Snapshots::tables`] returns them in either case.
     pub(crate) tables: Option<Tables>,

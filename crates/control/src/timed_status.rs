@@ -12,7 +12,7 @@ use serde_json::Value;
 /// A status as it is written to an object.
 #[derive(Clone)]
 pub enum TimedStatus {
-    /// A status without entries of others, with the times of its conditions in seconds since the Unix epoch, in the order of the conditions.
+    /// A status without entries of others, as the status and the times of its conditions in seconds since the Unix epoch, in the order of the conditions.
     Times(Arc<Status>, Box<[i64]>),
     /// JSON.
     Json(Box<str>),

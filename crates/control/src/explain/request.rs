@@ -1,4 +1,4 @@
-//! The request that somebody asks about, on the command line or on the page `/explain`, and the objects that it names.
+//! Description of a request to explain, from the command line or the page `/explain`, and the objects that it names.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use super::names;
 pub struct RequestDescription {
     /// The URL.
     pub url: String,
-    /// The method; that of the URL's scheme if there is none.
+    /// The method; by default that of the URL's scheme.
     pub method: Option<String>,
     /// Headers, each as `name: value`.
     pub headers: Vec<String>,
@@ -22,7 +22,7 @@ pub struct RequestDescription {
     pub gateway: Option<String>,
     /// The client: `NAMESPACE[/POD]` or `dataplane/[MESH/]NAME`.
     pub from: Option<String>,
-    /// The SNI; the host of the URL if there is none.
+    /// The SNI; by default the host of the URL.
     pub sni: Option<String>,
     /// The data plane's policy for paths.
     pub paths: PathPolicy,
@@ -130,7 +130,7 @@ impl RequestDescription {
     }
 }
 
-/// Parses the name of a Gateway with an optional listener. A name without a namespace is that of a MeshGateway, which is looked up once all objects are bound.
+/// Parses the name of a Gateway with an optional listener. A name without a namespace refers to a MeshGateway; `resolve` looks it up.
 fn parse_gateway(given: &str) -> Result<(Name, Option<String>), DescriptionError> {
     let mut parts = given.splitn(3, '/');
     let (namespace, name) = (parts.next().unwrap_or_default(), parts.next());

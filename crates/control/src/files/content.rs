@@ -1,4 +1,4 @@
-//! Content of one file, and what remains in effect when the file breaks.
+//! Content of one file, and the objects that stay in effect when the file becomes invalid.
 //!
 //! A broken object keeps its last valid version in effect as long as the file still names the object. If the file contains a document whose name can't be
 //! read, that document may be any of the objects that the file no longer names, so all of those stay in effect. An unreadable file keeps everything.
@@ -47,7 +47,7 @@ impl DeclaredObjects {
         self.find(key).ok().map(|at| &self.0[at])
     }
 
-    /// Returns an object, which is `object` if there was none with this key.
+    /// Returns the object with this key, inserting `object` if there is none.
     fn get_or_insert(&mut self, object: &DeclaredObject) -> &mut DeclaredObject {
         let at = self.find(&object.key).unwrap_or_else(|at| {
             self.0.insert(at, object.clone());

@@ -1,4 +1,4 @@
-//! Labels: numbers in the order of files, with gaps between them. A file that is inserted changes no other file's label, or only a few.
+//! Order-maintenance labels: numbers in the order of files, with gaps between them. An inserted file changes no other file's label, or only a few.
 
 use std::collections::BTreeMap;
 

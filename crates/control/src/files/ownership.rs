@@ -67,8 +67,8 @@ impl Files {
         self.files.get(owner)?.content.documents.get(key)
     }
 
-    /// The position, as `file:line:column`, at which validation rejected an object that has no valid version in effect, or a Secret. Status reports Secrets even if
-    /// an earlier version is in effect.
+    /// Returns the position (`file:line:column`) at which validation rejected an object. Only for objects without a valid version in effect, and for Secrets, whose
+    /// rejection is always reported.
     pub fn rejected_at(&self, key: &ObjectKey) -> Option<Arc<str>> {
         let owner = self.owners.get(key)?.first()?;
         let content = &self.files.get(owner)?.content;
@@ -79,7 +79,7 @@ impl Files {
         is_reported.then(|| format!("{file}:{}:{}", at.line, at.column).into())
     }
 
-    /// Objects for which [`Self::rejected_at`] returns a position, with that position.
+    /// Returns the objects for which [`Self::rejected_at`] returns a position, with that position.
     pub fn rejected(&self) -> impl Iterator<Item = (ObjectKey, Arc<str>)> {
         let keys = self.owners.keys();
         keys.filter_map(|key| Some((key.clone(), self.rejected_at(key)?)))

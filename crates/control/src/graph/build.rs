@@ -1,4 +1,4 @@
-//! Construction of the graph from statuses, which know what was refused, and from tables, which know what is in effect.
+//! Builds the graph: refusals come from statuses, routes in effect from tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -272,7 +272,7 @@ impl Builder<'_> {
         (id, problem)
     }
 
-    /// Describes the endpoints of a backend, as an error if there is none.
+    /// Describes the endpoints of a backend. `Err` if the backend has no endpoint.
     fn endpoints(&self, id: &BackendId) -> Result<String, String> {
         match self.tables.endpoints(id).map(|endpoints| &**endpoints) {
             Some(Endpoints::Dns(name, port)) => Ok(format!("{name}:{port}")),

@@ -31,7 +31,7 @@ impl GraphFilter {
     }
 }
 
-/// Keeps the nodes that a filter selects, with everything on the way to them and from them.
+/// Keeps the nodes that a filter selects, and all nodes on paths to and from them.
 pub fn filter(graph: Graph, filter: &GraphFilter) -> Graph {
     let seeds = graph.nodes.iter().filter(|node| filter.selects(node));
     let seeds: BTreeSet<&str> = seeds.map(|node| node.id.as_str()).collect();
@@ -48,13 +48,13 @@ pub fn filter(graph: Graph, filter: &GraphFilter) -> Graph {
         }
     }
     let is_kept = |id: &str| above.contains(id) || below.contains(id);
-    // An edge leads to a kept node by a way that includes the seed only if both ends are on the same side of it.
-    let is_on_way = |from: &str, to: &str| {
+    // An edge is on a path through a seed only if both ends are on the same side of it.
+    let is_on_path = |from: &str, to: &str| {
         above.contains(from) && above.contains(to) || below.contains(from) && below.contains(to)
     };
     let nodes = graph.nodes.iter().filter(|node| is_kept(&node.id));
     let edges = graph.edges.iter();
-    let edges = edges.filter(|edge| is_on_way(&edge.from, &edge.to));
+    let edges = edges.filter(|edge| is_on_path(&edge.from, &edge.to));
     Graph {
         nodes: nodes.cloned().collect(),
         edges: edges.cloned().collect(),
