@@ -61,7 +61,7 @@ impl Api {
     }
 }
 
-/// Discovers what is served once.
+/// Discovers the served kinds once.
 pub async fn discover(client: &Client) -> kube::Result<BTreeMap<Kind, ServedResource>> {
     let (core, groups) = futures::future::try_join(
         client.list_core_api_versions_aggregated(),

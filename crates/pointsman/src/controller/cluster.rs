@@ -219,7 +219,7 @@ fn apply_first(reconciler: &mut Reconciler, inbox: &Inbox, cluster: &Cluster) ->
     }
 }
 
-/// Exchanges what proxies report with the other replicas.
+/// Exchanges reports of proxies with the other replicas.
 fn follow(
     arguments: &Controller,
     plane: &ControlPlane,

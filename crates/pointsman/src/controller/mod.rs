@@ -133,7 +133,7 @@ impl ControlPlane {
     fn shut_down(self) {
         self.state.set_ready(false);
         self.server.shut_down();
-        // Other controllers are told, so that they do not wait for this one.
+        // Waits until other replicas are notified, so that they do not wait for this one.
         let end = clock::instant() + SHUTDOWN_TIMEOUT;
         while self.server.open_controller_streams() > 0 && clock::instant() < end {
             std::thread::sleep(SHUTDOWN_INTERVAL);

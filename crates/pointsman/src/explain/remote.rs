@@ -15,7 +15,7 @@ use crate::output;
 /// Time limit for a request to a server.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Prints what a server explains.
+/// Prints a server's explanation.
 pub fn run(server: &ServerUrl, arguments: &Explain) -> Result<ExitCode> {
     // Invalid arguments are errors here as well as there.
     arguments.description().parse().map_err(of_flags)?;
