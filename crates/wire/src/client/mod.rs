@@ -221,7 +221,7 @@ impl Client {
         connected_at.is_some_and(|at| at.elapsed() >= STABLE_TIME)
     }
 
-    /// Connects to a control plane and follows it until the connection ends.
+    /// Connects to a control plane and receives from it until the connection ends.
     async fn connect_and_receive(
         &mut self,
         url: &ControlPlaneUrl,

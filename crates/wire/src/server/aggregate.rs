@@ -3,8 +3,8 @@
 //! A Gateway may be served by several proxies on several machines. Its addresses are those of all of them. An address or a port is reported as unusable only if
 //! no proxy can use it; a failure of only some proxies is listed as a problem of these proxies.
 //!
-//! Reports of proxies of other controllers count as those of the own ones do. A proxy that reconnects, to this controller or to another one, has reports of two streams for a
-//! while, and so have two proxies that can't be told apart. Those of all open streams count; without any, those of the stream that ended last.
+//! Reports received by other controllers are treated equally. A proxy that reconnects, to this controller or to another one, has reports of two streams for a
+//! while, and so do two proxies that can't be distinguished. Those of all open streams are effective; without any, those of the stream that ended last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -164,8 +164,8 @@ impl ReportAggregator {
             reports.disconnected.get_or_insert(now);
         }
         let all = self.proxies.get(proxy).into_iter().flatten();
-        let mut own = all.filter(|reports| reports.received_by.is_none());
-        if own.any(|reports| reports.disconnected.is_none()) {
+        let mut local = all.filter(|reports| reports.received_by.is_none());
+        if local.any(|reports| reports.disconnected.is_none()) {
             self.remove_if(proxy, |reports| reports.stream == stream);
         }
         self.mark_all_changed(proxy);
@@ -235,7 +235,7 @@ impl ReportAggregator {
         })
     }
 
-    /// Everything that a proxy has reported to a controller.
+    /// Returns everything that a proxy has reported to a controller.
     pub fn reports_of(&self, received_by: &ReceivedBy, proxy: &str) -> Option<MergedReports> {
         let reports = self.proxies.get(proxy)?.iter();
         let reports = reports.filter(|reports| reports.received_by == *received_by);
@@ -274,13 +274,13 @@ impl ReportAggregator {
         Some(merged)
     }
 
-    /// The reports that count.
+    /// Returns the effective reports of all proxies.
     fn effective_reports(&self) -> impl Iterator<Item = &ProxyReports> {
         let proxies = self.proxies.values();
         proxies.flat_map(|reports| effective(reports.iter()))
     }
 
-    /// The reports of a proxy that count.
+    /// Returns the effective reports of a proxy.
     fn effective_of(&self, proxy: &str) -> Vec<&ProxyReports> {
         let reports = self.proxies.get(proxy).into_iter().flatten();
         effective(reports)
@@ -344,18 +344,18 @@ impl ReportAggregator {
             let disconnected = reports.disconnected;
             disconnected.is_some_and(|since| now >= since + GRACE)
         };
-        let mut own = Vec::new();
+        let mut local = Vec::new();
         let mut expired = Vec::new();
         for (proxy, reports) in &self.proxies {
             let of_proxy = || reports.iter().filter(|reports| is_expired(reports));
             expired.extend(of_proxy().next().map(|_| proxy.clone()));
             let mut received = of_proxy().filter(|reports| reports.received_by.is_none());
-            own.extend(received.next().map(|_| proxy.clone()));
+            local.extend(received.next().map(|_| proxy.clone()));
         }
         for proxy in &expired {
             self.remove_if(proxy, is_expired);
         }
-        own
+        local
     }
 
     /// Takes the changes since the last call.
@@ -398,7 +398,7 @@ impl ReportAggregator {
     }
 }
 
-/// The reports of a proxy that count.
+/// Returns the effective ones of a proxy's reports: those of open streams, otherwise those of the stream that ended last.
 fn effective<'r>(reports: impl IntoIterator<Item = &'r ProxyReports>) -> Vec<&'r ProxyReports> {
     let all: Vec<&ProxyReports> = reports.into_iter().collect();
     let is_open = |reports: &&ProxyReports| reports.disconnected.is_none();

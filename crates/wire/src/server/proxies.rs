@@ -86,7 +86,7 @@ impl Proxies {
         Some(other.address)
     }
 
-    /// Number of connections and disconnections.
+    /// Returns the number of connections and disconnections.
     pub fn events(&self) -> u64 {
         self.events
     }

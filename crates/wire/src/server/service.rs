@@ -300,7 +300,7 @@ impl Server {
             let local: HashSet<&str> = all.iter().map(|proxy| &*proxy.key).collect();
             let state = self.state();
             let others = state.controllers.proxies().map(|(_, proxy)| proxy);
-            // A proxy that has moved here may still be connected there, as far as the other controller knows.
+            // Another controller may not know yet that a proxy has moved from it to this one.
             let others = others.filter(|proxy| !local.contains(&*proxy.status.key));
             let others: Vec<RemoteProxy> = others.cloned().collect();
             drop(state);

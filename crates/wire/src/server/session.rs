@@ -558,11 +558,11 @@ impl RejectionList {
             return false;
         }
         let (old, new) = (&proxy.rejected, &self.reasons);
-        for (name, why) in new
+        for (name, reason) in new
             .iter()
-            .filter(|(name, why)| old.get(*name) != Some(*why))
+            .filter(|(name, reason)| old.get(*name) != Some(*reason))
         {
-            tracing::warn!("proxy {} can't use {name}: {why}", proxy.name);
+            tracing::warn!("proxy {} can't use {name}: {reason}", proxy.name);
         }
         let more = self.names.len() - new.len();
         if more > 0 && self.names.len() != proxy.rejected_count {

@@ -75,7 +75,7 @@ struct Progress {
     backlog: VecDeque<SlotId>,
     /// Names of resources that the proxy had when it connected and has to remove.
     gone: Vec<Box<str>>,
-    /// A commit is due: something was sent since the last one, or there was none yet.
+    /// A commit must follow: changes were sent since the last one, or none was sent yet.
     is_dirty: bool,
     /// Last commit that is in effect; `None` before the first one.
     acknowledged: Option<u64>,

@@ -70,9 +70,9 @@ pub fn decode_proxy(
     })
 }
 
-/// Encodes what a proxy has reported.
+/// Encodes the reports of a proxy.
 pub fn encode_reports(proxy: &str, reports: &MergedReports) -> proto::StoredReports {
-    // Loopback addresses are those of the proxy's machine; the controllers decide what they mean.
+    // Loopback addresses are those of the proxy's machine and are sent unchanged.
     let own_servers =
         own_servers::encode(&reports.own_servers, std::net::Ipv4Addr::LOCALHOST.into());
     proto::StoredReports {

@@ -123,7 +123,7 @@ pub(super) fn status_changes(
             number += 1;
             proxy.key = format!("{} {number}", status.key);
         }
-        // Ages increase by themselves.
+        // Durations change constantly and are not compared.
         let stable = ConnectedProxy {
             connected: 0,
             lag: proxy.lag.map(|_| 0),

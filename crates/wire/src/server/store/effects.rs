@@ -365,7 +365,7 @@ impl Store {
         has_advanced
     }
 
-    /// Number of routes and policies whose newest version is not known to be in effect on all proxies that serve them.
+    /// Returns the number of routes and policies whose newest version is not known to be in effect on all proxies that serve them.
     pub fn pending_routes(&self) -> usize {
         self.effects.pending.len()
     }

@@ -446,12 +446,12 @@ impl Store {
             let Some(progress) = self.proxies.get(&proxy.id) else {
                 continue;
             };
-            let own = rejected.iter();
-            let own = own.filter(|id| progress.rejections.contains(**id));
-            let own = own.map(|id| proxy.rejection(&self.slots[*id].name));
+            let named = rejected.iter();
+            let named = named.filter(|id| progress.rejections.contains(**id));
+            let named = named.map(|id| proxy.rejection(&self.slots[*id].name));
             let unnamed = proxy.reasons.contains_key(UNNAMED);
             let unnamed = unnamed.then(|| proxy.rejection(&UNNAMED.into()));
-            for rejection in own.chain(unnamed) {
+            for rejection in named.chain(unnamed) {
                 if outdated.rejections.len() == MAX_NAMED {
                     outdated.has_more_rejections = true;
                     return;
