@@ -237,7 +237,7 @@ impl Reconciler {
         self.apply(reports, &ChangedDocuments::new(), false);
     }
 
-    /// Applies changes to the binder and the sinks, and publishes the result. Without an effect, publishes only if `always` is set.
+    /// Applies changes to the binder and the sinks, and publishes the result. Publishes if anything changed, or if `always` is set.
     fn apply(&mut self, changes: Vec<Change>, objects: &ChangedDocuments, always: bool) {
         let start = clock::instant();
         let mut touched: BTreeSet<ObjectKey> = objects.keys().cloned().collect();

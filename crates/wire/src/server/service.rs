@@ -220,7 +220,7 @@ impl Server {
     /// Returns the effects of routes that have changed since the last call. `unix` is the time in seconds since the Unix epoch.
     ///
     /// Routes are examined in chunks, between which the lock is released for the streams of proxies. If very many have changed, such as when the first proxy connects, some
-    /// are left for the next call, which is then due at once: each needs memory for its new status.
+    /// are left for the next call, which follows immediately: each needs memory for its new status.
     pub(super) fn take_effects(&self, routes: RoutesToExamine, unix: i64) -> EffectChanges {
         let mut found = EffectChanges::default();
         let mut cursor = None;
