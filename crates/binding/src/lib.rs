@@ -112,11 +112,22 @@ pub struct Delta {
 impl Delta {
     /// Returns whether anything but statuses and generated objects changed.
     pub fn affects_traffic(&self) -> bool {
-        !self.endpoints.is_empty() || self.affects_more_than_endpoints()
+        let Delta {
+            endpoints,
+            gateways,
+            services,
+            workloads,
+            ..
+        } = self;
+        self.affects_routing()
+            || !(endpoints.is_empty()
+                && gateways.is_empty()
+                && services.is_empty()
+                && workloads.is_empty())
     }
 
-    /// Returns whether anything but statuses and endpoints changed.
-    pub fn affects_more_than_endpoints(&self) -> bool {
+    /// Returns whether anything but endpoints changed in what routing tables are built from.
+    pub fn affects_routing(&self) -> bool {
         let Delta {
             frontends,
             routes,
@@ -125,10 +136,10 @@ impl Delta {
             backends,
             endpoints: _,
             secrets,
-            gateways,
+            gateways: _,
             infrastructures: _,
-            services,
-            workloads,
+            services: _,
+            workloads: _,
             statuses: _,
         } = self;
         !(frontends.is_empty()
@@ -136,10 +147,7 @@ impl Delta {
             && rules.is_empty()
             && attachments.is_empty()
             && backends.is_empty()
-            && secrets.is_empty()
-            && gateways.is_empty()
-            && services.is_empty()
-            && workloads.is_empty())
+            && secrets.is_empty())
     }
 }
 

@@ -12,9 +12,12 @@ pub struct Changed {
     pub frontends: BTreeSet<FrontendId>,
     /// Changed certificates.
     pub secrets: BTreeSet<SecretId>,
+    /// Backends whose settings changed.
+    pub backends: BTreeSet<BackendId>,
     /// Backends whose endpoints changed.
     pub endpoints: BTreeSet<BackendId>,
-    /// True if anything other than endpoints changed.
+    /// True if anything but endpoints changed in the tables. Changed workloads, Services and addresses of Gateways are compared by their result instead: the
+    /// Pods and sockets of this machine.
     pub beyond_endpoints: bool,
 }
 
@@ -25,8 +28,10 @@ impl Changed {
         self.frontends.extend(ids);
         self.secrets
             .extend(delta.secrets.iter().map(|(id, _)| id.clone()));
+        self.backends
+            .extend(delta.backends.iter().map(|(id, _)| id.clone()));
         self.endpoints
             .extend(delta.endpoints.iter().map(|(id, _)| id.clone()));
-        self.beyond_endpoints |= delta.affects_more_than_endpoints();
+        self.beyond_endpoints |= delta.affects_routing();
     }
 }

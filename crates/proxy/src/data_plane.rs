@@ -52,6 +52,8 @@ pub struct DataPlane {
     changed: Changed,
     /// True if sockets or listeners may have changed since the last commit.
     sockets_changed: bool,
+    /// True if the next commit has to try again to bind sockets.
+    retry: bool,
     /// Listeners that accept connections, as logged; `None` before the first commit.
     serving: Option<BTreeSet<String>>,
     /// Refused addresses of DNS names, as last reported.
@@ -69,6 +71,7 @@ impl DataPlane {
             faulty: BTreeMap::new(),
             changed: Changed::default(),
             sockets_changed: true,
+            retry: false,
             serving: None,
             refused: RefusedNames::new(),
             reader: SocketsReader::default(),
@@ -96,14 +99,13 @@ impl DataPlane {
             sockets: self.placement.sockets.clone(),
             pods: services.pods.clone(),
             changed: std::mem::take(&mut self.changed),
+            retry: std::mem::take(&mut self.retry),
         });
-        let unbound = outcome.unbound.iter();
-        let unbound: BTreeMap<SocketKey, String> =
-            unbound.map(|(key, error)| (*key, reason(error))).collect();
-        let changed = *self.unbound != unbound || self.faulty != outcome.faulty;
-        if *self.unbound != unbound {
+        let unbound = outcome.unbound;
+        let changed = self.unbound != unbound || self.faulty != outcome.faulty;
+        if self.unbound != unbound {
             self.log_unbound(&unbound);
-            self.unbound = Arc::new(unbound);
+            self.unbound = unbound;
         }
         self.faulty = outcome.faulty;
         if changed || std::mem::take(&mut self.sockets_changed) {
@@ -124,6 +126,7 @@ impl DataPlane {
     /// Retries addresses and ports that could not be bound, because the addresses of the machine may have changed. The next commit binds them.
     pub fn retry_unbound(&mut self) -> Vec<Change> {
         self.sockets_changed = true;
+        self.retry = true;
         let mut reports = self.placement.retry();
         reports.extend(self.observations());
         reports.extend(self.refused_resolutions());
@@ -237,15 +240,5 @@ pub(crate) fn warn_each<'a>(lines: impl Iterator<Item = &'a String>) {
     }
     if let more @ 1.. = lines.count() {
         tracing::warn!("{more} more warnings of this kind; /config lists all sockets");
-    }
-}
-
-fn reason(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => format!(
-            "{error}: ports below 1024 require a privilege; with --port-offset 8000, port 80 is bound as 8080"
-        ),
-        io::ErrorKind::AddrInUse => "the address is in use by another program".to_owned(),
-        _ => error.to_string(),
     }
 }

@@ -1,6 +1,6 @@
 //! The data plane's interface to the control plane: start, update, metrics and drain.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::BuildHasher;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,11 +22,14 @@ use crate::dns::Resolver;
 use crate::files;
 use crate::metrics::Registry;
 use crate::options::Options;
-use crate::server::worker_thread::{self, Command};
+use crate::placement::PodMap;
+use crate::server::worker_thread::{self, Command, NewSocket};
 use crate::sockets::SocketFactory;
 use crate::sync::lock;
 use crate::tls::TlsConfigs;
-use crate::worker::{Capacity, ConfigSnapshot, EndpointSet, UnroutedTables, WorkerShared};
+use crate::worker::{
+    Capacity, ConfigSnapshot, EndpointSet, Installation, UnroutedTables, WorkerShared,
+};
 
 /// Identifies a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,16 +79,18 @@ pub struct Update {
     /// Sockets to listen on, with their owners.
     pub sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
     /// Pods by address, to identify clients.
-    pub pods: Arc<HashMap<IpAddr, ObjectKey>>,
+    pub pods: PodMap,
     /// Difference from the last update.
     pub changed: Changed,
+    /// Try again to bind the sockets that could not be bound. A change of the configuration does that too.
+    pub retry: bool,
 }
 
 /// The result of applying an [`Update`].
 #[derive(Debug, Default)]
 pub struct ApplyOutcome {
-    /// Sockets that could not be bound, with the error. Every update retries them.
-    pub unbound: BTreeMap<SocketKey, io::Error>,
+    /// Sockets that could not be bound, with the reason.
+    pub unbound: Arc<BTreeMap<SocketKey, String>>,
     /// Listeners whose TLS configuration is invalid, with the error. The others serve.
     pub faulty: BTreeMap<FrontendId, String>,
 }
@@ -113,8 +118,9 @@ struct ProxyState {
     /// Tables with the newest endpoints; those of `config` may have older ones.
     tables: Tables,
     endpoints: Arc<EndpointSet>,
-    /// True if a socket could not be bound.
-    has_unbound: bool,
+    pods: PodMap,
+    /// Sockets that could not be bound, with the reason.
+    unbound: Arc<BTreeMap<SocketKey, String>>,
     /// Addresses that DNS names may resolve to.
     endpoint_policy: Arc<EndpointPolicy>,
     /// Refused addresses of DNS names.
@@ -180,47 +186,21 @@ impl Proxy {
 
     /// Puts an update in effect before it returns: all workers listen on the new sockets and use the new tables for new requests.
     pub fn apply(&mut self, update: Update) -> ApplyOutcome {
-        let mut outcome = ApplyOutcome::default();
-        let wanted: BTreeSet<Arc<str>> = update.tables.names().cloned().collect();
-        {
-            let mut state = lock(&self.state);
-            let mut names = state.endpoints.names.clone();
-            if names.keys().any(|name| !wanted.contains(name)) {
-                Arc::make_mut(&mut names).retain(|name, _| wanted.contains(name));
-            }
-            state.refused.retain(|name, _| wanted.contains(name));
-            state.endpoints = Arc::new(EndpointSet {
-                bound: update.tables.endpoint_map().clone(),
-                names,
-            });
-            state.tables = update.tables.clone();
+        let mut state = lock(&self.state);
+        let names = state.set_endpoints(&update.tables);
+        let installation = state.prepare(update);
+        if installation.config.is_some() || names.is_some() {
             state.record_own_names();
-            let current = state.config.clone();
-            let only_endpoints = !update.changed.beyond_endpoints
-                && !state.has_unbound
-                && Arc::ptr_eq(&current.sockets, &update.sockets)
-                && Arc::ptr_eq(&current.pods, &update.pods);
-            let changed = Arc::new(update.changed);
-            if only_endpoints {
-                state.install_endpoints(changed);
-            } else {
-                state.tls.update(&update.tables, &changed);
-                let unrouted = match Arc::ptr_eq(&current.sockets, &update.sockets) {
-                    true => current.unrouted.clone(),
-                    false => Arc::new(unrouted_tables(&update.sockets, &current.unrouted)),
-                };
-                state.config = Arc::new(ConfigSnapshot {
-                    tables: update.tables,
-                    sockets: update.sockets,
-                    pods: update.pods,
-                    unrouted,
-                    tls: state.tls.usable(),
-                });
-                outcome.unbound = state.install(changed);
-            }
-            outcome.faulty = state.tls.faulty().clone();
         }
-        self.set_resolved_names(wanted);
+        state.install(installation);
+        let outcome = ApplyOutcome {
+            unbound: state.unbound.clone(),
+            faulty: state.tls.faulty().clone(),
+        };
+        drop(state);
+        if let Some(names) = names {
+            self.set_resolved_names(names);
+        }
         outcome
     }
 
@@ -343,10 +323,16 @@ impl ProxyState {
         Arc::make_mut(&mut endpoints.names).insert(name.clone(), addresses);
         self.endpoints = Arc::new(endpoints);
         let named = self.tables.backends_named(name);
-        self.install_endpoints(Arc::new(Changed {
+        let changed = Changed {
             endpoints: named.cloned().collect(),
             ..Changed::default()
-        }));
+        };
+        self.install(Installation {
+            config: None,
+            endpoints: self.endpoints.clone(),
+            pods: None,
+            changed,
+        });
     }
 
     /// Records the refused addresses of a name: those that the policy refuses, and those at which the port of a backend is a server of Pointsman itself, which
@@ -396,19 +382,74 @@ impl ProxyState {
         }
     }
 
-    /// Sends new endpoints to the workers.
-    fn install_endpoints(&self, changed: Arc<Changed>) {
-        self.send_and_wait(self.workers.iter().map(|_| ()), |(), done| {
-            Command::InstallEndpoints {
-                endpoints: self.endpoints.clone(),
-                changed: changed.clone(),
-                done,
+    /// Uses the tables' endpoints. Returns the DNS names to resolve if they may have changed.
+    fn set_endpoints(&mut self, tables: &Tables) -> Option<BTreeSet<Arc<str>>> {
+        let mut names = self.endpoints.names.clone();
+        let wanted = (!tables.has_same_names(&self.tables)).then(|| {
+            let wanted: BTreeSet<Arc<str>> = tables.names().cloned().collect();
+            if names.keys().any(|name| !wanted.contains(name)) {
+                Arc::make_mut(&mut names).retain(|name, _| wanted.contains(name));
             }
+            self.refused.retain(|name, _| wanted.contains(name));
+            wanted
+        });
+        self.endpoints = Arc::new(EndpointSet {
+            bound: tables.endpoint_map().clone(),
+            names,
+        });
+        self.tables = tables.clone();
+        wanted
+    }
+
+    /// Returns what the workers have to install for an update.
+    fn prepare(&mut self, update: Update) -> Installation {
+        let current = &self.config;
+        let same_sockets = Arc::ptr_eq(&current.sockets, &update.sockets);
+        let same_config = !update.changed.beyond_endpoints && same_sockets;
+        let retry = update.retry && !self.unbound.is_empty();
+        let pods = (!self.pods.ptr_eq(&update.pods)).then(|| update.pods.clone());
+        self.pods = update.pods;
+        if !same_config || retry {
+            self.tls.update(&update.tables, &update.changed);
+            let unrouted = match same_sockets {
+                true => current.unrouted.clone(),
+                false => Arc::new(unrouted_tables(&update.sockets, &current.unrouted)),
+            };
+            self.config = Arc::new(ConfigSnapshot {
+                tables: update.tables,
+                sockets: update.sockets,
+                unrouted,
+                tls: self.tls.usable(),
+            });
+        }
+        Installation {
+            config: (!same_config || retry).then(|| self.config.clone()),
+            endpoints: self.endpoints.clone(),
+            pods,
+            changed: update.changed,
+        }
+    }
+
+    /// Sends an installation to the workers, with new sockets if it has a configuration.
+    fn install(&mut self, installation: Installation) {
+        if installation.is_empty() {
+            return;
+        }
+        let sockets = match installation.config.is_some() {
+            true => self.bind_sockets(),
+            false => Vec::new(),
+        };
+        let mut sockets = sockets.into_iter();
+        let installation = Arc::new(installation);
+        self.send_and_wait(|done| Command::Install {
+            installation: installation.clone(),
+            sockets: sockets.next().unwrap_or_default(),
+            done,
         });
     }
 
-    /// Sends the configuration to the workers, with the sockets that are not bound yet. Returns the sockets that could not be bound.
-    fn install(&mut self, changed: Arc<Changed>) -> BTreeMap<SocketKey, io::Error> {
+    /// Binds the sockets of the configuration that are not bound yet. Returns them by worker.
+    fn bind_sockets(&mut self) -> Vec<Vec<NewSocket>> {
         let wanted = self.config.sockets.clone();
         self.bound.retain(|key| wanted.contains_key(key));
         let mut unbound = BTreeMap::new();
@@ -424,31 +465,36 @@ impl ProxyState {
                         of_worker.push((*key, owner.clone(), socket));
                     }
                 }
-                Err(error) => drop(unbound.insert(*key, error)),
+                Err(error) => drop(unbound.insert(*key, reason(&error))),
             }
         }
-        self.send_and_wait(new_sockets, |sockets, done| Command::Install {
-            config: self.config.clone(),
-            endpoints: self.endpoints.clone(),
-            changed: changed.clone(),
-            sockets,
-            done,
-        });
-        self.has_unbound = !unbound.is_empty();
-        unbound
+        if *self.unbound != unbound {
+            self.unbound = Arc::new(unbound);
+        }
+        new_sockets
     }
 
-    /// Sends each worker a command that is created from one of the items, and waits until all workers have replied or stopped.
-    fn send_and_wait<T>(
-        &self,
-        items: impl IntoIterator<Item = T>,
-        command: impl Fn(T, Sender<()>) -> Command,
-    ) {
+    /// Sends each worker a command, and waits until all workers have replied or stopped.
+    fn send_and_wait(&self, mut command: impl FnMut(Sender<()>) -> Command) {
         let (done, replies) = channel();
-        for (worker, item) in self.workers.iter().zip(items) {
-            let _ = worker.send(command(item, done.clone()));
+        for worker in &self.workers {
+            let _ = worker.send(command(done.clone()));
         }
         drop(done);
         replies.iter().count();
     }
 }
+
+/// Explains to a user why a socket could not be bound.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "{error}: ports below 1024 require a privilege; with --port-offset 8000, port 80 is bound as 8080"
+        ),
+        io::ErrorKind::AddrInUse => "the address is in use by another program".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

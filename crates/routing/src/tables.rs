@@ -213,7 +213,9 @@ impl Tables {
         for (id, endpoints) in &delta.endpoints {
             match endpoints.as_deref() {
                 Some(Endpoints::Dns(name, _)) => drop(self.names.insert(id.clone(), name.clone())),
-                _ => drop(self.names.remove(id)),
+                // A map from which nothing is removed has to stay the same.
+                _ if self.names.contains_key(id) => drop(self.names.remove(id)),
+                _ => {}
             }
         }
         replace(&mut self.backends, &delta.backends);
@@ -542,6 +544,12 @@ impl Tables {
     /// Returns a backend.
     pub fn backend(&self, id: &BackendId) -> Option<&Arc<Backend>> {
         self.backends.get(id)
+    }
+
+    /// Returns whether the DNS names of all backends are those of an earlier version, by a comparison of pointers: false also if an endpoint with a name was
+    /// only set again.
+    pub fn has_same_names(&self, other: &Tables) -> bool {
+        self.names.ptr_eq(&other.names)
     }
 
     /// Returns the DNS names of backends, in unspecified order and possibly with duplicates.

@@ -7,7 +7,7 @@ use pointsman_routing::{FrontendTable, MeshClient, PortTable};
 
 use super::ResolvedConnection;
 use crate::proxy::SocketOwner;
-use crate::worker::WorkerSnapshot;
+use crate::worker::{Worker, WorkerSnapshot};
 
 /// Frontends that apply to a connection.
 #[derive(Debug)]
@@ -22,7 +22,11 @@ pub(crate) enum Frontends<'h> {
 
 impl<'h> Frontends<'h> {
     /// Looks up the frontends of a connection in a snapshot.
-    pub(crate) fn of(snapshot: &'h WorkerSnapshot, connection: &ResolvedConnection) -> Self {
+    pub(crate) fn of(
+        worker: &Worker,
+        snapshot: &'h WorkerSnapshot,
+        connection: &ResolvedConnection,
+    ) -> Self {
         let tables = &snapshot.config.tables;
         let transport = connection.destination.transport;
         let found = match (&*connection.owner.get(), transport) {
@@ -34,7 +38,7 @@ impl<'h> Frontends<'h> {
             }
             (SocketOwner::Outbound(id), _) => tables.frontend(id).map(Frontends::Single),
             (SocketOwner::Mesh { parent, port }, _) => {
-                let source = connection.source(&snapshot.config);
+                let source = connection.source(worker);
                 let client = source.map(MeshClient::of_pod).unwrap_or_default();
                 let table = tables.mesh(parent, transport, *port, client);
                 let unrouted = || {

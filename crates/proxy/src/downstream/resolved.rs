@@ -8,7 +8,7 @@ use std::rc::Rc;
 use pointsman_resources::ObjectKey;
 
 use crate::proxy::SocketKey;
-use crate::worker::{ConfigSnapshot, SharedSocketOwner, Socket};
+use crate::worker::{SharedSocketOwner, Socket, Worker};
 
 /// Source, destination and frontend owner of a connection or UDP session.
 #[derive(Debug)]
@@ -25,23 +25,23 @@ pub(crate) struct ResolvedConnection {
 
 impl ResolvedConnection {
     /// Resolves a connection to a listening socket, whose owner is configured.
-    pub(crate) fn accepted(config: &ConfigSnapshot, socket: &Socket, client: SocketAddr) -> Self {
+    pub(crate) fn accepted(worker: &Worker, socket: &Socket, client: SocketAddr) -> Self {
         let resolved = ResolvedConnection {
             client,
             source: OnceCell::new(),
             destination: socket.key,
             owner: socket.owner.clone(),
         };
-        resolved.source(config);
+        resolved.source(worker);
         resolved
     }
 
     /// Returns the source workload. Once known it never changes, even if another workload gets the address.
-    pub(crate) fn source(&self, config: &ConfigSnapshot) -> Option<&ObjectKey> {
+    pub(crate) fn source(&self, worker: &Worker) -> Option<&ObjectKey> {
         if self.source.get().is_none()
-            && let Some(pod) = config.pods.get(&self.client.ip().to_canonical())
+            && let Some(pod) = worker.pod_at(self.client.ip())
         {
-            return Some(self.source.get_or_init(|| pod.clone()));
+            return Some(self.source.get_or_init(|| pod));
         }
         self.source.get()
     }

@@ -23,7 +23,7 @@ pub(crate) fn decide(
     request: &NormalizedRequest<'_, '_>,
     report: &mut ExchangeReport,
 ) -> Result<Decision, LocalReply> {
-    let table = match Frontends::of(snapshot, &connection.resolved) {
+    let table = match Frontends::of(worker, snapshot, &connection.resolved) {
         Frontends::Listeners(port) => port
             .for_request(&connection.security, request.host)
             .map_err(LocalReply::from_fault)?,

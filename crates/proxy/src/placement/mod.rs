@@ -17,6 +17,7 @@ use pointsman_resources::Name;
 use crate::proxy::SocketOwner;
 
 pub use addresses::{AddressPolicy, AddressPool};
+pub(crate) use services::PodMap;
 pub use sockets::{DataplaneFilter, Placement};
 
 /// Returns the kind of the object that a Gateway's name refers to: Kuma's builtin gateways have the name of their Dataplane.

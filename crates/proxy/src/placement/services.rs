@@ -7,8 +7,12 @@ use std::sync::Arc;
 use pointsman_binding::Change;
 use pointsman_binding::bound::{BackendId, ServiceAddresses};
 use pointsman_resources::ObjectKey;
+use pointsman_routing::Map;
 
 use super::addresses;
+
+/// Pods by address. A clone is a snapshot.
+pub(crate) type PodMap = Map<IpAddr, ObjectKey>;
 
 /// Services and Pods of this machine.
 #[derive(Default)]
@@ -22,8 +26,9 @@ pub(crate) struct LocalServices {
     /// Backends of the ports in `services`.
     needed: BTreeSet<BackendId>,
     pods_by_name: BTreeMap<ObjectKey, IpAddr>,
-    /// Pods by address.
-    pub(crate) pods: Arc<HashMap<IpAddr, ObjectKey>>,
+    pods_by_address: BTreeMap<IpAddr, BTreeSet<ObjectKey>>,
+    /// Pods by address. If several share an address, the first by name.
+    pub(crate) pods: PodMap,
 }
 
 impl LocalServices {
@@ -83,25 +88,39 @@ impl LocalServices {
         ports.collect()
     }
 
-    /// Applies the address of a Pod; `None` if it has none or was removed. Returns true if it changed.
-    pub(crate) fn apply_pod(&mut self, key: &ObjectKey, address: Option<IpAddr>) -> bool {
-        if self.pods_by_name.get(key) == address.as_ref() {
-            return false;
+    /// Applies the address of a Pod; `None` if it has none or was removed.
+    pub(crate) fn apply_pod(&mut self, key: &ObjectKey, address: Option<IpAddr>) {
+        let old = match address {
+            Some(address) => self.pods_by_name.insert(key.clone(), address),
+            None => self.pods_by_name.remove(key),
+        };
+        if old == address {
+            return;
         }
-        match address {
-            Some(address) => drop(self.pods_by_name.insert(key.clone(), address)),
-            None => drop(self.pods_by_name.remove(key)),
+        if let Some(old) = old {
+            if let Some(pods) = self.pods_by_address.get_mut(&old) {
+                pods.remove(key);
+            }
+            self.index_address(old);
         }
-        true
+        if let Some(address) = address {
+            let pods = self.pods_by_address.entry(address).or_default();
+            pods.insert(key.clone());
+            self.index_address(address);
+        }
     }
 
-    /// Rebuilds the index of Pods by address. If several share an address, the first by name is used.
-    pub(crate) fn index_pods(&mut self) {
-        let mut by_address: HashMap<IpAddr, ObjectKey> = HashMap::new();
-        for (pod, address) in &self.pods_by_name {
-            by_address.entry(*address).or_insert_with(|| pod.clone());
+    /// Updates the Pod of an address in the index.
+    fn index_address(&mut self, address: IpAddr) {
+        let pods = self.pods_by_address.get(&address);
+        match pods.and_then(BTreeSet::first) {
+            Some(pod) if self.pods.get(&address) == Some(pod) => {}
+            Some(pod) => drop(self.pods.insert(address, pod.clone())),
+            None => {
+                self.pods_by_address.remove(&address);
+                self.pods.remove(&address);
+            }
         }
-        self.pods = Arc::new(by_address);
     }
 
     /// Returns changes of the set of backends that are needed even if no route uses them.

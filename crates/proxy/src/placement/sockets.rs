@@ -170,20 +170,16 @@ impl Placement {
     }
 
     fn apply_workloads(&mut self, delta: &Delta) {
-        let mut pods = false;
         for (key, workload) in &delta.workloads {
             let workload = workload.as_deref();
             if key.kind == Kind::Pod {
                 let address = workload.and_then(|workload| workload.address);
-                pods |= self.services.apply_pod(key, address);
+                self.services.apply_pod(key, address);
             } else if let Some(workload) = workload {
                 self.ages.insert(key.clone(), workload.age);
             } else {
                 self.ages.remove(key);
             }
-        }
-        if pods {
-            self.services.index_pods();
         }
     }
 

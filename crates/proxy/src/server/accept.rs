@@ -77,8 +77,8 @@ fn is_transient(error: &io::Error) -> bool {
 async fn admit(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, peer: SocketAddr) {
     let Some(admission) = worker.admit().await else {
         let snapshot = worker.pin_snapshot();
-        let resolved = ResolvedConnection::accepted(&snapshot.config, socket, peer);
-        let frontends = Frontends::of(&snapshot, &resolved);
+        let resolved = ResolvedConnection::accepted(worker, socket, peer);
+        let frontends = Frontends::of(worker, &snapshot, &resolved);
         return overload::refuse_connection(
             worker,
             &frontends,
@@ -107,8 +107,8 @@ pub(super) async fn start_task(
     admission: Admission,
 ) {
     let snapshot = worker.pin_snapshot();
-    let resolved = ResolvedConnection::accepted(&snapshot.config, socket, client);
-    let frontends = Frontends::of(&snapshot, &resolved);
+    let resolved = ResolvedConnection::accepted(worker, socket, client);
+    let frontends = Frontends::of(worker, &snapshot, &resolved);
     let permit = match frontends.connection_limit() {
         None => None,
         // The limit of a MeshGateway.

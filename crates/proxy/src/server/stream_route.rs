@@ -28,7 +28,7 @@ impl StreamRoute {
         listener: Option<&FrontendId>,
         sni: Option<&str>,
     ) -> Self {
-        let table = match (Frontends::of(snapshot, connection), listener) {
+        let table = match (Frontends::of(worker, snapshot, connection), listener) {
             (Frontends::Single(table), _) => Some(table),
             (_, Some(id)) => snapshot.config.tables.frontend(id),
             (Frontends::Listeners(port), None) => port.listener(None),

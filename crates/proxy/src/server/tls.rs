@@ -209,7 +209,7 @@ async fn read_client_hello(
 fn tls_action(worker: &Worker, connection: &ClientConnection, sni: Option<&str>) -> TlsAction {
     let snapshot = worker.pin_snapshot();
     let reject = |alert, reason| TlsAction::Reject { alert, reason };
-    let frontends = Frontends::of(&snapshot, &connection.resolved);
+    let frontends = Frontends::of(worker, &snapshot, &connection.resolved);
     let port = match frontends {
         Frontends::Listeners(port) => port,
         // TLS is terminated at Gateways only.

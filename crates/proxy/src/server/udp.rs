@@ -23,7 +23,7 @@ use crate::io::signal::Signal;
 use crate::io::task::spawn_within;
 use crate::limits::limit_name;
 use crate::upstream::SelectedEndpoint;
-use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
+use crate::worker::{Admission, Socket, Worker};
 
 /// Bound for the size of a session's future.
 const SESSION_BYTES: usize = 1056;
@@ -61,8 +61,8 @@ struct Session {
     awaits_response: Cell<bool>,
     up: Cell<u64>,
     down: Cell<u64>,
-    /// Version of the configuration for which the endpoint was last checked.
-    checked_generation: Cell<u64>,
+    /// Generation of the worker's configuration, and version of the upstream's endpoints, for which the endpoint was last checked.
+    checked: Cell<(u64, u64)>,
     /// Notified when the session has to end.
     ended: Signal,
     _admission: Admission,
@@ -145,9 +145,9 @@ fn forward_to_endpoint(port: &Rc<UdpPort>, key: SessionKey, datagram: &[u8]) {
 }
 
 impl UdpPort {
-    /// Resolves a client. Repeated after each configuration change, because the address may have been reassigned to another Pod.
-    fn resolve(&self, snapshot: &WorkerSnapshot, client: SocketAddr) -> ResolvedConnection {
-        ResolvedConnection::accepted(&snapshot.config, &self.socket, client)
+    /// Resolves a client. Repeated after each change of the configuration or of Pods, because the address may have been reassigned to another Pod.
+    fn resolve(&self, client: SocketAddr) -> ResolvedConnection {
+        ResolvedConnection::accepted(&self.worker, &self.socket, client)
     }
 
     /// Ends a session, so that the client's next datagram starts a new one.
@@ -193,6 +193,7 @@ impl Session {
                 return None;
             }
         };
+        let checked = (worker.generation(), endpoint.upstream().endpoints_version());
         let session = Rc::new(Session {
             key,
             socket,
@@ -201,7 +202,7 @@ impl Session {
             awaits_response: Cell::new(false),
             up: Cell::new(0),
             down: Cell::new(0),
-            checked_generation: Cell::new(worker.generation()),
+            checked: Cell::new(checked),
             ended: Signal::default(),
             _admission: admission,
         });
@@ -210,23 +211,26 @@ impl Session {
         Some(session)
     }
 
-    /// Returns whether the endpoint is still valid for the client. The check is repeated only after changes of the configuration.
+    /// Returns whether the endpoint is still valid for the client. The route is looked up again only after a change of the configuration or of Pods, and the
+    /// endpoint only after a change of its backend's endpoints.
     fn is_valid(&self, port: &UdpPort) -> bool {
         let worker = &port.worker;
         if self.ended.is_notified() {
             return false;
         }
-        if self.checked_generation.replace(worker.generation()) == worker.generation() {
+        let endpoint = self.endpoint.borrow();
+        let upstream = endpoint.upstream();
+        let (generation, version) = (worker.generation(), upstream.endpoints_version());
+        let (checked, checked_version) = self.checked.replace((generation, version));
+        if version != checked_version && !upstream.contains(endpoint.address) {
+            return false;
+        }
+        if generation == checked {
             return true;
         }
         let snapshot = worker.pin_snapshot();
-        let route =
-            StreamRoute::of_datagrams(worker, &snapshot, &port.resolve(&snapshot, self.key.0));
-        let endpoint = self.endpoint.borrow();
-        let upstream = endpoint.upstream();
-        route
-            .plan
-            .is_ok_and(|plan| plan.contains(upstream) && upstream.contains(endpoint.address))
+        let route = StreamRoute::of_datagrams(worker, &snapshot, &port.resolve(self.key.0));
+        route.plan.is_ok_and(|plan| plan.contains(upstream))
     }
 
     fn record_datagram(&self, counter: &Cell<u64>, count: usize, awaits_response: bool) {
@@ -253,7 +257,7 @@ fn select_endpoint(
 ) -> Result<(SelectedEndpoint, UdpSocket), Fault> {
     let worker = &port.worker;
     let snapshot = worker.pin_snapshot();
-    let route = StreamRoute::of_datagrams(worker, &snapshot, &port.resolve(&snapshot, client));
+    let route = StreamRoute::of_datagrams(worker, &snapshot, &port.resolve(client));
     report.set_listener(route.listener);
     let plan = route.plan?;
     report.set_rule(&plan);

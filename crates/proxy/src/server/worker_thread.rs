@@ -11,10 +11,9 @@ use tokio::task::spawn_local;
 
 use super::accept::accept;
 use super::udp::serve_datagrams;
-use crate::changed::Changed;
 use crate::metrics::WorkerMetrics;
 use crate::proxy::{SocketKey, SocketOwner};
-use crate::worker::{ConfigSnapshot, EndpointSet, Worker, WorkerShared};
+use crate::worker::{Installation, Worker, WorkerShared};
 
 /// A listening socket for a worker.
 #[derive(Debug)]
@@ -23,23 +22,17 @@ pub(crate) enum BoundSocket {
     Datagrams(std::net::UdpSocket),
 }
 
+/// A new socket for a worker, with its owner.
+pub(crate) type NewSocket = (SocketKey, SocketOwner, BoundSocket);
+
 /// A command to a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Installs a configuration and new sockets, and closes sockets that the configuration does not have.
+    /// Installs what has changed, and new sockets. Closes sockets that a new configuration does not have.
     Install {
-        config: Arc<ConfigSnapshot>,
-        endpoints: Arc<EndpointSet>,
-        changed: Arc<Changed>,
-        sockets: Vec<(SocketKey, SocketOwner, BoundSocket)>,
-        /// Notified when the configuration is installed.
-        done: Sender<()>,
-    },
-    /// Installs new endpoints of the changed backends.
-    InstallEndpoints {
-        endpoints: Arc<EndpointSet>,
-        changed: Arc<Changed>,
-        /// Notified when the endpoints are installed.
+        installation: Arc<Installation>,
+        sockets: Vec<NewSocket>,
+        /// Notified when everything is installed.
         done: Sender<()>,
     },
     /// Stops accepting and waits until connections end, or until the deadline. `done` gets the number of connections that are still open.
@@ -70,22 +63,11 @@ pub(crate) fn run(
         while let Some(command) = commands.recv().await {
             match command {
                 Command::Install {
-                    config,
-                    endpoints,
-                    changed,
+                    installation,
                     sockets,
                     done,
                 } => {
-                    worker.install_endpoints(endpoints, &changed);
-                    install(&worker, config, &changed, sockets);
-                    let _ = done.send(());
-                }
-                Command::InstallEndpoints {
-                    endpoints,
-                    changed,
-                    done,
-                } => {
-                    worker.install_endpoints(endpoints, &changed);
+                    install(&worker, &installation, sockets);
                     let _ = done.send(());
                 }
                 Command::Drain { deadline, done } => {
@@ -107,15 +89,16 @@ async fn sweep(worker: Rc<Worker>) {
     }
 }
 
-fn install(
-    worker: &Rc<Worker>,
-    config: Arc<ConfigSnapshot>,
-    changed: &Changed,
-    new_sockets: Vec<(SocketKey, SocketOwner, BoundSocket)>,
-) {
-    // The configuration first, so that connections to new sockets find their listeners.
-    worker.install(config.clone(), changed);
-    worker.set_socket_owners(&config.sockets);
+fn install(worker: &Rc<Worker>, installation: &Installation, new_sockets: Vec<NewSocket>) {
+    worker.install_endpoints(&installation.endpoints, &installation.changed);
+    if let Some(pods) = &installation.pods {
+        worker.install_pods(pods.clone());
+    }
+    if let Some(config) = &installation.config {
+        // The configuration first, so that connections to new sockets find their listeners.
+        worker.install(config.clone(), &installation.changed);
+        worker.set_socket_owners(&config.sockets);
+    }
     for (key, owner, bound) in new_sockets {
         if let Err(error) = listen(worker, key, owner, bound) {
             tracing::error!(address = %key.address, %error, "can't listen");

@@ -31,6 +31,8 @@ pub(crate) struct Upstream {
     certificate: Option<SecretId>,
     backend: RefCell<Arc<Backend>>,
     endpoints: RefCell<LoadBalancer<SocketAddr>>,
+    /// Number of changes of the endpoints.
+    endpoints_version: Cell<u64>,
     tls: RefCell<Option<Result<Rc<UpstreamTls>, Fault>>>,
     /// Incremented when the protocol or the TLS settings change. Connections of another version get no new requests.
     settings_version: Cell<u64>,
@@ -74,6 +76,7 @@ impl Upstream {
             id: backend.id.clone(),
             certificate,
             endpoints: RefCell::new(LoadBalancer::new(BalancerPolicy::default())),
+            endpoints_version: Cell::new(0),
             tls: RefCell::new(None),
             settings_version: Cell::new(0),
             epoch: worker.epoch,
@@ -91,22 +94,33 @@ impl Upstream {
         self.certificate.as_ref()
     }
 
-    /// Replaces the backend's settings. `secrets` are the changed certificates.
-    pub(crate) fn update(&self, backend: &Arc<Backend>, secrets: &BTreeSet<SecretId>) {
+    /// Replaces the backend's settings.
+    pub(crate) fn update(&self, backend: &Arc<Backend>) {
         let old = self.backend.replace(backend.clone());
-        let same = Arc::ptr_eq(&old, backend);
-        let presents = backend.secret().or(self.certificate.as_ref());
-        let renewed = presents.is_some_and(|presents| secrets.contains(presents));
-        if renewed || !same && (old.tls != backend.tls || old.protocol != backend.protocol) {
-            self.settings_version.set(self.settings_version.get() + 1);
-            self.tls.replace(None);
-            self.pool.clear();
-            self.http2.clear();
+        if old.tls != backend.tls || old.protocol != backend.protocol {
+            self.reset_connections();
         }
         if old.retry_budget != backend.retry_budget {
             self.retry_budget
                 .replace(RetryBudgetTracker::new(backend.retry_budget));
         }
+    }
+
+    /// Uses the new version of the presented certificate if it is among the changed ones.
+    pub(crate) fn renew_certificate(&self, changed: &BTreeSet<SecretId>) {
+        let backend = self.backend.borrow();
+        let presents = backend.secret().or(self.certificate.as_ref());
+        if presents.is_some_and(|presents| changed.contains(presents)) {
+            self.reset_connections();
+        }
+    }
+
+    /// Makes new requests use new connections, with the current settings.
+    fn reset_connections(&self) {
+        self.settings_version.set(self.settings_version.get() + 1);
+        self.tls.replace(None);
+        self.pool.clear();
+        self.http2.clear();
     }
 
     /// Replaces the endpoints. Those that stay keep their health, load and connections.
@@ -116,6 +130,12 @@ impl Upstream {
         self.pool.retain(exists);
         self.http2.retain(exists);
         self.endpoints.borrow_mut().update(worker.now(), all);
+        self.endpoints_version.set(self.endpoints_version.get() + 1);
+    }
+
+    /// Number of changes of the endpoints.
+    pub(crate) fn endpoints_version(&self) -> u64 {
+        self.endpoints_version.get()
     }
 
     /// Closes connections that have been idle for this long.

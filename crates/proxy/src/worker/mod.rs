@@ -11,12 +11,14 @@ mod topology;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::{Backend, BackendId, SecretId};
+use pointsman_resources::ObjectKey;
 use rustls::RootCertStore;
 
 use crate::access_log::{AccessLog, WorkerLog};
@@ -27,6 +29,7 @@ use crate::io::splice::PipePool;
 use crate::limits::Limits;
 use crate::metrics::WorkerMetrics;
 use crate::options::Options;
+use crate::placement::PodMap;
 use crate::proxy::{SocketKey, SocketOwner};
 use crate::sockets::SocketFactory;
 use crate::upstream::Upstream;
@@ -37,7 +40,9 @@ use port_connections::{LocalPort, PortConnections};
 
 pub(crate) use capacity::{Admission, Capacity, UpstreamFile};
 pub(crate) use rule_plan::{MirrorTarget, RuleOrigin, RulePlan};
-pub(crate) use snapshot::{ConfigSnapshot, EndpointSet, UnroutedTables, WorkerSnapshot};
+pub(crate) use snapshot::{
+    ConfigSnapshot, EndpointSet, Installation, UnroutedTables, WorkerSnapshot,
+};
 
 /// State shared by all workers.
 #[derive(Debug)]
@@ -157,10 +162,12 @@ pub(crate) struct Worker {
     upstream_sockets: Rc<SocketFactory>,
     /// Buffer for the datagram that is being forwarded, never borrowed across an `await`.
     pub(crate) datagram_buffer: RefCell<Vec<u8>>,
-    /// Number of installed configurations and endpoint sets.
+    /// Number of installed configurations and Pod maps.
     generation: Cell<u64>,
     snapshot: RefCell<Rc<WorkerSnapshot>>,
     endpoints: RefCell<Arc<EndpointSet>>,
+    /// Pods by address.
+    pods: RefCell<PodMap>,
     /// Upstreams by backend, one for each client certificate presented there.
     upstreams: RefCell<HashMap<BackendId, Vec<Rc<Upstream>>, foldhash::fast::RandomState>>,
     sockets: RefCell<HashMap<SocketKey, Rc<Socket>>>,
@@ -203,6 +210,7 @@ impl Worker {
             generation: Cell::new(0),
             snapshot: RefCell::new(Rc::new(WorkerSnapshot::default())),
             endpoints: RefCell::default(),
+            pods: RefCell::default(),
             upstreams: RefCell::default(),
             sockets: RefCell::default(),
             open: Cell::new(0),
@@ -225,7 +233,7 @@ impl Worker {
         self.snapshot.borrow().clone()
     }
 
-    /// Returns the number of installed configurations and endpoint sets, to detect changes.
+    /// Returns the number of installed configurations and Pod maps, to detect changes. Endpoints have versions of their own, in their upstreams.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.get()
     }
@@ -254,30 +262,46 @@ impl Worker {
     pub(crate) fn install(&self, config: Arc<ConfigSnapshot>, changed: &Changed) {
         let snapshot = Rc::new(WorkerSnapshot::new(config));
         let config = &snapshot.config;
-        self.upstreams.borrow_mut().retain(|id, upstreams| {
-            // A removed upstream may still have streams, but gets no new ones.
-            let Some(backend) = config.tables.backend(id) else {
-                return false;
-            };
-            for upstream in upstreams.iter() {
-                upstream.update(backend, &changed.secrets);
+        let mut upstreams = self.upstreams.borrow_mut();
+        for id in &changed.backends {
+            match config.tables.backend(id) {
+                Some(backend) => {
+                    let of_backend = upstreams.get(id).into_iter().flatten();
+                    of_backend.for_each(|upstream| upstream.update(backend));
+                }
+                // A removed upstream may still have streams, but gets no new ones.
+                None => drop(upstreams.remove(id)),
             }
-            true
-        });
+        }
+        if !changed.secrets.is_empty() {
+            let all = upstreams.values().flatten();
+            all.for_each(|upstream| upstream.renew_certificate(&changed.secrets));
+        }
+        drop(upstreams);
         self.generation.set(self.generation.get() + 1);
         self.snapshot.replace(snapshot);
     }
 
     /// Installs endpoints. Only the upstreams of changed backends are updated.
-    pub(crate) fn install_endpoints(&self, endpoints: Arc<EndpointSet>, changed: &Changed) {
+    pub(crate) fn install_endpoints(&self, endpoints: &Arc<EndpointSet>, changed: &Changed) {
         let upstreams = self.upstreams.borrow();
         for id in &changed.endpoints {
             for upstream in upstreams.get(id).into_iter().flatten() {
-                upstream.set_endpoints(self, &endpoints);
+                upstream.set_endpoints(self, endpoints);
             }
         }
-        self.endpoints.replace(endpoints);
+        self.endpoints.replace(endpoints.clone());
+    }
+
+    /// Installs the addresses of Pods, by which clients are identified.
+    pub(crate) fn install_pods(&self, pods: PodMap) {
+        self.pods.replace(pods);
         self.generation.set(self.generation.get() + 1);
+    }
+
+    /// Returns the Pod with an address.
+    pub(crate) fn pod_at(&self, address: IpAddr) -> Option<ObjectKey> {
+        self.pods.borrow().get(&address.to_canonical()).cloned()
     }
 
     /// Adds a listening socket.

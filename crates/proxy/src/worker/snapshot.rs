@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pointsman_binding::bound::{BackendId, Endpoints, Frontend, FrontendId};
-use pointsman_resources::ObjectKey;
 use pointsman_routing::{EndpointMap, FrontendTable, LookupResult, PortTable, Tables};
 use rustls::ServerConfig;
 
@@ -15,8 +14,10 @@ use super::Worker;
 use super::rule_plan::RulePlan;
 use super::topology;
 use crate::balance::Readiness;
+use crate::changed::Changed;
 use crate::metrics::ListenerSeries;
 use crate::options::Location;
+use crate::placement::PodMap;
 use crate::proxy::{SocketKey, SocketOwner};
 
 /// Tables of mesh parents without routes, by the backend that has their own endpoints.
@@ -29,12 +30,30 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) tables: Tables,
     /// Sockets to listen on.
     pub(crate) sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
-    /// Pods by address.
-    pub(crate) pods: Arc<HashMap<IpAddr, ObjectKey>>,
     /// Tables of the mesh parents with a socket, for clients whose calls no route applies to.
     pub(crate) unrouted: Arc<UnroutedTables>,
     /// TLS configurations of listeners that terminate TLS.
     pub(crate) tls: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
+}
+
+/// Changes for the workers.
+#[derive(Debug)]
+pub(crate) struct Installation {
+    /// The new configuration, if anything but endpoints and Pods changed.
+    pub(crate) config: Option<Arc<ConfigSnapshot>>,
+    /// Current endpoints.
+    pub(crate) endpoints: Arc<EndpointSet>,
+    /// Pods by address, if they changed.
+    pub(crate) pods: Option<PodMap>,
+    /// Difference of the configuration and of the endpoints.
+    pub(crate) changed: Changed,
+}
+
+impl Installation {
+    /// Returns whether nothing changed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.config.is_none() && self.pods.is_none() && self.changed.endpoints.is_empty()
+    }
 }
 
 /// Endpoints of all backends. They change more often than the rest, so they are not part of a [`ConfigSnapshot`].

@@ -1,6 +1,6 @@
 //! Shared test support: a proxy configured from manifests, backends and clients. Each test has a loopback address of its own, so that ports never collide.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use pointsman_binding::{Binder, Change};
 use pointsman_proxy::{ApplyOutcome, Changed, Options, Proxy, SocketKey, SocketOwner, Update};
 use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey, Severity};
-use pointsman_routing::Tables;
+use pointsman_routing::{Map, Tables};
 pub use pointsman_test_support::wait::TIMEOUT;
 use pointsman_test_support::wait::until;
 
@@ -32,7 +32,7 @@ pub struct TestProxy {
     binder: Binder,
     tables: Tables,
     sockets: BTreeMap<SocketKey, SocketOwner>,
-    pods: HashMap<IpAddr, ObjectKey>,
+    pods: Map<IpAddr, ObjectKey>,
     changed: Changed,
 }
 
@@ -57,7 +57,7 @@ impl TestProxy {
             binder: Binder::new(),
             tables: Tables::default(),
             sockets: BTreeMap::new(),
-            pods: HashMap::new(),
+            pods: Map::default(),
             changed: Changed::default(),
         };
         proxy.apply(&format!("{CLASS}{yaml}"));
@@ -156,8 +156,9 @@ impl TestProxy {
         self.outcome = self.proxy.apply(Update {
             tables: self.tables.clone(),
             sockets: Arc::new(self.sockets.clone()),
-            pods: Arc::new(self.pods.clone()),
+            pods: self.pods.clone(),
             changed: std::mem::take(&mut self.changed),
+            retry: false,
         });
         assert!(self.outcome.unbound.is_empty(), "{:?}", self.outcome);
     }
