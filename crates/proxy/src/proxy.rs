@@ -28,7 +28,8 @@ use crate::sockets::SocketFactory;
 use crate::sync::lock;
 use crate::tls::TlsConfigs;
 use crate::worker::{
-    Capacity, ConfigSnapshot, EndpointSet, Installation, UnroutedTables, WorkerShared,
+    Capacity, ConfigSnapshot, EndpointSet, Installation, SocketFrontends, UnroutedTables,
+    WorkerShared,
 };
 
 /// Identifies a listening socket.
@@ -115,6 +116,8 @@ struct ProxyState {
     bound: HashSet<SocketKey>,
     tls: TlsConfigs,
     config: Arc<ConfigSnapshot>,
+    /// Tables of the mesh parents with a socket, for clients whose calls no route applies to.
+    unrouted: UnroutedTables,
     /// Tables with the newest endpoints; those of `config` may have older ones.
     tables: Tables,
     endpoints: Arc<EndpointSet>,
@@ -403,22 +406,20 @@ impl ProxyState {
 
     /// Returns what the workers have to install for an update.
     fn prepare(&mut self, update: Update) -> Installation {
-        let current = &self.config;
-        let same_sockets = Arc::ptr_eq(&current.sockets, &update.sockets);
+        let same_sockets = Arc::ptr_eq(&self.config.sockets, &update.sockets);
         let same_config = !update.changed.beyond_endpoints && same_sockets;
         let retry = update.retry && !self.unbound.is_empty();
         let pods = (!self.pods.ptr_eq(&update.pods)).then(|| update.pods.clone());
         self.pods = update.pods;
         if !same_config || retry {
             self.tls.update(&update.tables, &update.changed);
-            let unrouted = match same_sockets {
-                true => current.unrouted.clone(),
-                false => Arc::new(unrouted_tables(&update.sockets, &current.unrouted)),
-            };
+            if !same_sockets {
+                self.unrouted = unrouted_tables(&update.sockets, &self.unrouted);
+            }
             self.config = Arc::new(ConfigSnapshot {
+                frontends: SocketFrontends::all(&update.sockets, &update.tables, &self.unrouted),
                 tables: update.tables,
                 sockets: update.sockets,
-                unrouted,
                 tls: self.tls.usable(),
             });
         }
@@ -454,7 +455,7 @@ impl ProxyState {
         self.bound.retain(|key| wanted.contains_key(key));
         let mut unbound = BTreeMap::new();
         let mut new_sockets: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
-        for (key, owner) in &*wanted {
+        for key in wanted.keys() {
             if self.bound.contains(key) {
                 continue;
             }
@@ -462,7 +463,7 @@ impl ProxyState {
                 Ok(sockets) => {
                     self.bound.insert(*key);
                     for (of_worker, socket) in new_sockets.iter_mut().zip(sockets) {
-                        of_worker.push((*key, owner.clone(), socket));
+                        of_worker.push((*key, socket));
                     }
                 }
                 Err(error) => drop(unbound.insert(*key, reason(&error))),

@@ -35,7 +35,7 @@ pub use request::{Parameters, Request, is_http, is_method_in_another_case};
 pub use route::CompiledRoute;
 pub use shadow::{Extent, Shadow, shadowed};
 pub use table::FrontendTable;
-pub use tables::{ConnectionSecurity, EndpointMap, MeshClient, PortTable, Tables};
+pub use tables::{ConnectionSecurity, EndpointMap, MeshClient, MeshPort, PortTable, Tables};
 pub use weighted_selector::WeightedSelector;
 
 /// A map that shares structure between versions. Its keys come from configuration, so the hasher need not resist attacks; a fixed one makes tables

@@ -150,12 +150,45 @@ impl PortTable {
 /// A port of a mesh parent.
 type MeshKey = (ObjectKey, Transport, u16);
 
-/// A port of a mesh parent.
+/// The tables of a mesh parent's port, by client.
 #[derive(Clone, Debug, Default)]
-struct MeshPort {
-    scopes: OrdMap<Scope, Arc<FrontendTable>>,
+pub struct MeshPort {
+    /// Table for all clients.
+    everyone: Option<Arc<FrontendTable>>,
+    /// Tables for the clients in a namespace.
+    namespaces: OrdMap<Arc<str>, Arc<FrontendTable>>,
     /// Tables for single Pods, to whose calls Kuma policies apply.
     pods: Map<ObjectKey, Arc<FrontendTable>>,
+}
+
+impl MeshPort {
+    /// Returns the table for the calls of a client: that of Kuma policies for its Pod, otherwise that of its namespace, otherwise that of all clients.
+    ///
+    /// `None` if no routes apply; the call goes to the parent's own endpoints.
+    pub fn table(&self, client: MeshClient<'_>) -> Option<&Arc<FrontendTable>> {
+        if let Some(table) = client.pod.and_then(|pod| self.pods.get(pod)) {
+            return Some(table);
+        }
+        let has_routes = |table: &&Arc<FrontendTable>| !table.is_empty();
+        let own = client.namespace.and_then(|own| self.namespaces.get(&**own));
+        let everyone = || self.everyone.as_ref().filter(has_routes);
+        own.filter(has_routes).or_else(everyone)
+    }
+
+    /// Sets or removes the table of a scope.
+    fn set(&mut self, scope: &Scope, table: Option<Arc<FrontendTable>>) {
+        match (scope, table) {
+            (Scope::Everyone, table) => self.everyone = table,
+            (Scope::Namespace(namespace), Some(table)) => {
+                self.namespaces.insert(namespace.clone(), table);
+            }
+            (Scope::Namespace(namespace), None) => drop(self.namespaces.remove(&**namespace)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.everyone.is_none() && self.namespaces.is_empty() && self.pods.is_empty()
+    }
 }
 
 /// The known properties of the client of a mesh connection.
@@ -397,7 +430,7 @@ impl Tables {
             } => {
                 let key = (parent.clone(), *transport, *port);
                 let port = Arc::make_mut(self.mesh.entry(key).or_default());
-                port.scopes.insert(scope.clone(), table.clone());
+                port.set(scope, Some(table.clone()));
             }
             // Outbounds with their own socket are looked up by id.
             FrontendId::Outbound(outbound) => {
@@ -434,7 +467,7 @@ impl Tables {
                 scope,
             } => {
                 let key = (parent.clone(), *transport, *port);
-                self.edit_mesh(&key, |port| drop(port.scopes.remove(scope)));
+                self.edit_mesh(&key, |port| port.set(scope, None));
             }
             FrontendId::Outbound(outbound) => {
                 if let Some(key) = shared_port(outbound) {
@@ -450,7 +483,7 @@ impl Tables {
             return;
         };
         edit(port);
-        if port.scopes.is_empty() && port.pods.is_empty() {
+        if port.is_empty() {
             self.mesh.remove(key);
         }
     }
@@ -494,10 +527,17 @@ impl Tables {
         self.ports.get(&key)?.listener(None)
     }
 
-    /// Returns the table for a client's calls to a port of a mesh parent: that of Kuma policies for its Pod, otherwise that of its namespace, otherwise that of
-    /// all clients.
-    ///
-    /// `None` if no routes apply; the call goes to the parent's own endpoints.
+    /// The tables of a mesh parent's port; `None` if no routes apply to it.
+    pub fn mesh_port(
+        &self,
+        parent: &ObjectKey,
+        transport: Transport,
+        port: u16,
+    ) -> Option<&Arc<MeshPort>> {
+        self.mesh.get(&(parent.clone(), transport, port))
+    }
+
+    /// Returns the table for a client's calls to a port of a mesh parent. See [`MeshPort::table`].
     pub fn mesh(
         &self,
         parent: &ObjectKey,
@@ -505,19 +545,7 @@ impl Tables {
         port: u16,
         client: MeshClient<'_>,
     ) -> Option<&Arc<FrontendTable>> {
-        let MeshPort { scopes, pods } = &**self.mesh.get(&(parent.clone(), transport, port))?;
-        if let Some(table) = client.pod.and_then(|pod| pods.get(pod)) {
-            return Some(table);
-        }
-        let own = client
-            .namespace
-            .and_then(|namespace| scopes.get(&Scope::Namespace(namespace.clone())))
-            .filter(|table| !table.is_empty());
-        own.or_else(|| {
-            scopes
-                .get(&Scope::Everyone)
-                .filter(|table| !table.is_empty())
-        })
+        self.mesh_port(parent, transport, port)?.table(client)
     }
 
     /// Returns a snapshot of the endpoints of all backends.

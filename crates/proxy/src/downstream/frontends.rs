@@ -1,13 +1,12 @@
-//! The frontends of a connection's owner in a snapshot. Only this module distinguishes the kinds of owners.
+//! The frontends of a connection in a snapshot.
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, Frontend, Protocol, Transport};
+use pointsman_binding::bound::{Frontend, Protocol};
 use pointsman_routing::{FrontendTable, MeshClient, PortTable};
 
 use super::ResolvedConnection;
-use crate::proxy::SocketOwner;
-use crate::worker::{Worker, WorkerSnapshot};
+use crate::worker::{SocketFrontends, Worker, WorkerSnapshot};
 
 /// Frontends that apply to a connection.
 #[derive(Debug)]
@@ -16,7 +15,7 @@ pub(crate) enum Frontends<'h> {
     Listeners(&'h Arc<PortTable>),
     /// A single frontend: that of a mesh destination for this source, or of a Gateway's UDP port.
     Single(&'h Arc<FrontendTable>),
-    /// The owner is no longer configured.
+    /// The destination is no longer configured.
     None,
 }
 
@@ -27,28 +26,18 @@ impl<'h> Frontends<'h> {
         snapshot: &'h WorkerSnapshot,
         connection: &ResolvedConnection,
     ) -> Self {
-        let tables = &snapshot.config.tables;
-        let transport = connection.destination.transport;
-        let found = match (&*connection.owner.get(), transport) {
-            (SocketOwner::Gateway { .. }, Transport::Tcp) => snapshot
-                .port(&connection.destination)
-                .map(Frontends::Listeners),
-            (SocketOwner::Gateway { gateway, port }, Transport::Udp) => {
-                tables.datagrams(gateway, *port).map(Frontends::Single)
+        match snapshot.config.frontends.get(&connection.destination) {
+            Some(SocketFrontends::Listeners(port)) => Frontends::Listeners(port),
+            Some(SocketFrontends::Single(table)) => Frontends::Single(table),
+            Some(SocketFrontends::Mesh { routed, unrouted }) => {
+                let table = routed.as_ref().and_then(|port| {
+                    let source = connection.source(worker);
+                    port.table(source.map(MeshClient::of_pod).unwrap_or_default())
+                });
+                Frontends::Single(table.unwrap_or(unrouted))
             }
-            (SocketOwner::Outbound(id), _) => tables.frontend(id).map(Frontends::Single),
-            (SocketOwner::Mesh { parent, port }, _) => {
-                let source = connection.source(worker);
-                let client = source.map(MeshClient::of_pod).unwrap_or_default();
-                let table = tables.mesh(parent, transport, *port, client);
-                let unrouted = || {
-                    let backend = BackendId::new(parent.clone(), *port, transport);
-                    snapshot.config.unrouted.get(&backend)
-                };
-                table.or_else(unrouted).map(Frontends::Single)
-            }
-        };
-        found.unwrap_or(Frontends::None)
+            None => Frontends::None,
+        }
     }
 
     /// Returns one of a port's listeners. All of them share protocol, connection limit and mesh TLS.

@@ -3,12 +3,11 @@
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 use pointsman_resources::ObjectKey;
 
 use crate::proxy::SocketKey;
-use crate::worker::{SharedSocketOwner, Socket, Worker};
+use crate::worker::{Socket, Worker};
 
 /// Source, destination and frontend owner of a connection or UDP session.
 #[derive(Debug)]
@@ -19,8 +18,6 @@ pub(crate) struct ResolvedConnection {
     source: OnceCell<ObjectKey>,
     /// Address that the client connected to: that of the listening socket or, for captured traffic, the original destination.
     pub(crate) destination: SocketKey,
-    /// Owner of the frontends at that destination.
-    pub(crate) owner: Rc<SharedSocketOwner>,
 }
 
 impl ResolvedConnection {
@@ -30,7 +27,6 @@ impl ResolvedConnection {
             client,
             source: OnceCell::new(),
             destination: socket.key,
-            owner: socket.owner.clone(),
         };
         resolved.source(worker);
         resolved

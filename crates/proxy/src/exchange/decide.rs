@@ -31,12 +31,12 @@ pub(crate) fn decide(
         Frontends::None => return Err(LocalReply::no_listener()),
     };
     let Some(hit) = table.lookup(request) else {
-        let series = snapshot.listener_series(worker, table.frontend());
+        let series = connection.socket.listener_series(worker, table.frontend());
         report.set_listener(table.frontend(), series);
         return Err(LocalReply::no_route());
     };
     Ok(Decision {
-        plan: snapshot.plan(worker, table.frontend(), &hit),
+        plan: worker.plan(snapshot, table.frontend(), &hit),
         matched: hit.match_index,
     })
 }

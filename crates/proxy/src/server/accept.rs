@@ -4,11 +4,10 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pointsman_binding::bound::{Frontend, Protocol};
+use pointsman_binding::bound::Protocol;
 use pointsman_routing::ConnectionSecurity;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
@@ -20,7 +19,7 @@ use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
 use crate::io::task::spawn_within;
 use crate::limits::limit_name;
-use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
+use crate::worker::{Admission, Socket, Worker};
 
 /// Pause after an error of `accept`, for example if file descriptors have run out.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -132,14 +131,13 @@ pub(super) async fn start_task(
         permit,
         listener_guard: None,
     };
-    serve(worker, &snapshot, &frontends, connection, stream);
+    serve(worker, &frontends, connection, stream);
 }
 
 /// Starts a task that serves a connection in the protocol of its frontend. Each protocol has its own type of task, so that each takes only the memory that it
 /// needs. A panic ends only the task's connection.
 fn serve(
     worker: &Rc<Worker>,
-    snapshot: &WorkerSnapshot,
     frontends: &Frontends<'_>,
     mut connection: ClientConnection,
     stream: TcpStream,
@@ -150,7 +148,7 @@ fn serve(
             spawn_within::<TLS_BYTES, _>(tls::serve(worker, connection, stream));
         }
         Some(Protocol::Http) => {
-            let series = |frontend: &Arc<Frontend>| snapshot.listener_series(&worker, frontend);
+            let series = |frontend| connection.socket.listener_series(&worker, frontend);
             connection.listener_guard = frontends
                 .listener()
                 .map(series)

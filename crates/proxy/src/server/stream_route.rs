@@ -58,14 +58,16 @@ impl StreamRoute {
                 plan: Err(fault(404, FaultReason::NoListener, "no listener matches")),
             };
         };
+        let frontend = table.frontend();
         let hit = table.lookup_stream(sni);
-        let hit = hit.ok_or_else(|| fault(404, FaultReason::NoRoute, "no rule matches"));
+        let plan = hit.map(|hit| worker.plan(snapshot, frontend, &hit));
+        let series = match &plan {
+            Some(plan) => plan.origin.listener.clone(),
+            None => worker.metrics.listener(&frontend.id),
+        };
         StreamRoute {
-            listener: Some((
-                table.frontend().id.clone(),
-                snapshot.listener_series(worker, table.frontend()),
-            )),
-            plan: hit.map(|hit| snapshot.plan(worker, table.frontend(), &hit)),
+            listener: Some((frontend.id.clone(), series)),
+            plan: plan.ok_or_else(|| fault(404, FaultReason::NoRoute, "no rule matches")),
         }
     }
 }

@@ -221,7 +221,7 @@ fn tls_action(worker: &Worker, connection: &ClientConnection, sni: Option<&str>)
         return match snapshot.config.tls.get(&listener) {
             Some(config) => TlsAction::Terminate(Termination {
                 listener,
-                series: snapshot.listener_series(worker, frontend),
+                series: connection.socket.listener_series(worker, frontend),
                 config: config.clone(),
                 http: frontend.protocol == Protocol::Http,
                 mesh_mtls: true,
@@ -251,7 +251,7 @@ fn tls_action(worker: &Worker, connection: &ClientConnection, sni: Option<&str>)
     match snapshot.config.tls.get(&listener) {
         Some(config) => TlsAction::Terminate(Termination {
             listener,
-            series: snapshot.listener_series(worker, frontend),
+            series: connection.socket.listener_series(worker, frontend),
             config: config.clone(),
             http,
             mesh_mtls: false,

@@ -12,7 +12,7 @@ use tokio::task::spawn_local;
 use super::accept::accept;
 use super::udp::serve_datagrams;
 use crate::metrics::WorkerMetrics;
-use crate::proxy::{SocketKey, SocketOwner};
+use crate::proxy::SocketKey;
 use crate::worker::{Installation, Worker, WorkerShared};
 
 /// A listening socket for a worker.
@@ -22,8 +22,8 @@ pub(crate) enum BoundSocket {
     Datagrams(std::net::UdpSocket),
 }
 
-/// A new socket for a worker, with its owner.
-pub(crate) type NewSocket = (SocketKey, SocketOwner, BoundSocket);
+/// A new socket for a worker.
+pub(crate) type NewSocket = (SocketKey, BoundSocket);
 
 /// A command to a worker.
 #[derive(Debug)]
@@ -97,31 +97,26 @@ fn install(worker: &Rc<Worker>, installation: &Installation, new_sockets: Vec<Ne
     if let Some(config) = &installation.config {
         // The configuration first, so that connections to new sockets find their listeners.
         worker.install(config.clone(), &installation.changed);
-        worker.set_socket_owners(&config.sockets);
+        worker.close_sockets(&config.sockets);
     }
-    for (key, owner, bound) in new_sockets {
-        if let Err(error) = listen(worker, key, owner, bound) {
+    for (key, bound) in new_sockets {
+        if let Err(error) = listen(worker, key, bound) {
             tracing::error!(address = %key.address, %error, "can't listen");
         }
     }
 }
 
 /// Starts a task that serves a new socket.
-fn listen(
-    worker: &Rc<Worker>,
-    key: SocketKey,
-    owner: SocketOwner,
-    bound: BoundSocket,
-) -> std::io::Result<()> {
+fn listen(worker: &Rc<Worker>, key: SocketKey, bound: BoundSocket) -> std::io::Result<()> {
     match bound {
         BoundSocket::Stream(listener) => {
             let listener = TcpListener::from_std(listener)?;
-            let socket = worker.add_socket(key, owner);
+            let socket = worker.add_socket(key);
             spawn_local(accept(worker.clone(), socket, listener));
         }
         BoundSocket::Datagrams(listener) => {
             let listener = UdpSocket::from_std(listener)?;
-            let socket = worker.add_socket(key, owner);
+            let socket = worker.add_socket(key);
             spawn_local(serve_datagrams(worker.clone(), socket, listener));
         }
     }

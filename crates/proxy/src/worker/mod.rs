@@ -4,9 +4,11 @@ mod capacity;
 mod eviction;
 mod idle;
 mod limit_log;
+mod plan_cache;
 pub(crate) mod port_connections;
 mod rule_plan;
 mod snapshot;
+mod socket_frontends;
 mod topology;
 
 use std::cell::{Cell, RefCell};
@@ -17,8 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use pointsman_binding::bound::{Backend, BackendId, SecretId};
+use pointsman_binding::bound::{Backend, BackendId, Frontend, SecretId};
 use pointsman_resources::ObjectKey;
+use pointsman_routing::LookupResult;
 use rustls::RootCertStore;
 
 use crate::access_log::{AccessLog, WorkerLog};
@@ -27,7 +30,7 @@ use crate::io::buffer::BufferPool;
 use crate::io::signal::Signal;
 use crate::io::splice::PipePool;
 use crate::limits::Limits;
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{ListenerSeries, WorkerMetrics};
 use crate::options::Options;
 use crate::placement::PodMap;
 use crate::proxy::{SocketKey, SocketOwner};
@@ -36,13 +39,13 @@ use crate::upstream::Upstream;
 
 use eviction::IdleGroup;
 use limit_log::LimitLog;
+use plan_cache::PlanCache;
 use port_connections::{LocalPort, PortConnections};
 
 pub(crate) use capacity::{Admission, Capacity, UpstreamFile};
 pub(crate) use rule_plan::{MirrorTarget, RuleOrigin, RulePlan};
-pub(crate) use snapshot::{
-    ConfigSnapshot, EndpointSet, Installation, UnroutedTables, WorkerSnapshot,
-};
+pub(crate) use snapshot::{ConfigSnapshot, EndpointSet, Installation, WorkerSnapshot};
+pub(crate) use socket_frontends::{SocketFrontends, UnroutedTables};
 
 /// State shared by all workers.
 #[derive(Debug)]
@@ -101,40 +104,40 @@ impl WorkerShared {
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) key: SocketKey,
-    /// Owner of the frontends at the socket, shared with its connections.
-    pub(crate) owner: Rc<SharedSocketOwner>,
     /// Creates upstream sockets for the clients of this socket, in their network namespace and with their mark.
     pub(crate) upstream_sockets: Rc<SocketFactory>,
     /// Connections to the port.
     port: LocalPort,
     /// Notified when the socket closes, alone or because the worker drains. Connections without a request in progress close then.
     pub(crate) closed: Signal,
+    /// The listener of the last connection, with its metrics.
+    listener: RefCell<Option<(Arc<Frontend>, Arc<ListenerSeries>)>>,
 }
 
-/// Owner of the frontends at an address. Connections share it with their socket, so that they follow if the configuration assigns the address to another owner.
-#[derive(Debug)]
-pub(crate) struct SharedSocketOwner(RefCell<Rc<SocketOwner>>);
-
-impl SharedSocketOwner {
-    pub(crate) fn new(owner: SocketOwner) -> Self {
-        SharedSocketOwner(RefCell::new(Rc::new(owner)))
-    }
-
-    /// Returns the current owner.
-    pub(crate) fn get(&self) -> Rc<SocketOwner> {
-        self.0.borrow().clone()
-    }
-
-    /// Replaces the owner if it differs.
-    fn set(&self, owner: &SocketOwner) {
-        if *self.get() != *owner {
-            self.0.replace(Rc::new(owner.clone()));
+impl Socket {
+    /// Returns the metrics of a listener of this socket. They are looked up when the listener differs from that of the last call.
+    pub(crate) fn listener_series(
+        &self,
+        worker: &Worker,
+        frontend: &Arc<Frontend>,
+    ) -> Arc<ListenerSeries> {
+        let mut last = self.listener.borrow_mut();
+        match &*last {
+            Some((known, series)) if Arc::ptr_eq(known, frontend) => series.clone(),
+            _ => {
+                let series = worker.metrics.listener(&frontend.id);
+                *last = Some((frontend.clone(), series.clone()));
+                series
+            }
         }
     }
 }
 
 /// Minimum time for which an unused upstream is kept.
 const UNUSED_UPSTREAM_TTL: Duration = Duration::from_secs(300);
+
+/// Interval of the removal of unused plans.
+const PLAN_TRIM_SECONDS: u64 = 10;
 
 /// State of a worker thread.
 #[derive(Debug)]
@@ -165,6 +168,7 @@ pub(crate) struct Worker {
     /// Number of installed configurations and Pod maps.
     generation: Cell<u64>,
     snapshot: RefCell<Rc<WorkerSnapshot>>,
+    plans: PlanCache,
     endpoints: RefCell<Arc<EndpointSet>>,
     /// Pods by address.
     pods: RefCell<PodMap>,
@@ -208,7 +212,8 @@ impl Worker {
             upstream_sockets: Rc::new(shared.options.sockets.clone()),
             datagram_buffer: RefCell::default(),
             generation: Cell::new(0),
-            snapshot: RefCell::new(Rc::new(WorkerSnapshot::default())),
+            snapshot: RefCell::default(),
+            plans: PlanCache::default(),
             endpoints: RefCell::default(),
             pods: RefCell::default(),
             upstreams: RefCell::default(),
@@ -260,8 +265,9 @@ impl Worker {
 
     /// Installs a configuration for new requests.
     pub(crate) fn install(&self, config: Arc<ConfigSnapshot>, changed: &Changed) {
-        let snapshot = Rc::new(WorkerSnapshot::new(config));
-        let config = &snapshot.config;
+        if !changed.backends.is_empty() {
+            self.plans.clear();
+        }
         let mut upstreams = self.upstreams.borrow_mut();
         for id in &changed.backends {
             match config.tables.backend(id) {
@@ -279,7 +285,20 @@ impl Worker {
         }
         drop(upstreams);
         self.generation.set(self.generation.get() + 1);
-        self.snapshot.replace(snapshot);
+        let version = self.snapshot.borrow().version + 1;
+        let snapshot = WorkerSnapshot { config, version };
+        self.snapshot.replace(Rc::new(snapshot));
+    }
+
+    /// Returns the plan of a rule at a frontend.
+    pub(crate) fn plan(
+        &self,
+        snapshot: &WorkerSnapshot,
+        frontend: &Arc<Frontend>,
+        hit: &LookupResult<'_>,
+    ) -> Rc<RulePlan> {
+        let create = || RulePlan::new(self, &snapshot.config, frontend, hit);
+        self.plans.get(snapshot.version, frontend, hit, create)
     }
 
     /// Installs endpoints. Only the upstreams of changed backends are updated.
@@ -305,7 +324,7 @@ impl Worker {
     }
 
     /// Adds a listening socket.
-    pub(crate) fn add_socket(&self, key: SocketKey, owner: SocketOwner) -> Rc<Socket> {
+    pub(crate) fn add_socket(&self, key: SocketKey) -> Rc<Socket> {
         let socket = Rc::new(Socket {
             key,
             upstream_sockets: self.upstream_sockets.clone(),
@@ -313,25 +332,22 @@ impl Worker {
                 .shared
                 .ports
                 .of(key, self.index, self.shared.capacity.workers()),
-            owner: Rc::new(SharedSocketOwner::new(owner)),
             closed: Signal::default(),
+            listener: RefCell::default(),
         });
         self.sockets.borrow_mut().insert(key, socket.clone());
         socket
     }
 
-    /// Sets the owners of listening sockets, and closes those without one.
-    pub(crate) fn set_socket_owners(&self, owners: &BTreeMap<SocketKey, SocketOwner>) {
+    /// Closes the listening sockets that have no owner any more.
+    pub(crate) fn close_sockets(&self, owners: &BTreeMap<SocketKey, SocketOwner>) {
         let mut sockets = self.sockets.borrow_mut();
-        sockets.retain(|key, socket| match owners.get(key) {
-            Some(owner) => {
-                socket.owner.set(owner);
-                true
-            }
-            None => {
+        sockets.retain(|key, socket| {
+            let is_kept = owners.contains_key(key);
+            if !is_kept {
                 socket.closed.notify();
-                false
             }
+            is_kept
         });
     }
 
@@ -372,6 +388,9 @@ impl Worker {
         self.date.replace(date());
         let second = self.now().as_secs();
         self.second.set(second);
+        if second.is_multiple_of(PLAN_TRIM_SECONDS) {
+            self.plans.trim(self.snapshot.borrow().version);
+        }
         self.idle.publish_oldest(second);
         for socket in self.sockets.borrow().values() {
             socket.publish_idle(second);

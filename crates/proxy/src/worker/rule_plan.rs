@@ -136,6 +136,18 @@ impl RulePlan {
         }
     }
 
+    /// Returns whether the plan is also that of the same rule in another version of its route. The rule and the frontend are the same.
+    pub(super) fn is_current(&self, hit: &LookupResult<'_>) -> bool {
+        let same_filters = match (&self.filters, hit.filters) {
+            (None, None) => true,
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        };
+        same_filters
+            && Arc::ptr_eq(&self.origin.route, hit.route)
+            && Arc::ptr_eq(&self.selector, hit.selector)
+    }
+
     /// Returns the rule in the form that the routing crate uses.
     fn rule(&self) -> MatchedRule<'_> {
         MatchedRule {

@@ -1,27 +1,20 @@
-//! Snapshots of the configuration: one that all workers share, and for each worker one with its prepared plans.
+//! Snapshots of the configuration, which all workers share.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, Endpoints, Frontend, FrontendId};
-use pointsman_routing::{EndpointMap, FrontendTable, LookupResult, PortTable, Tables};
+use pointsman_binding::bound::{BackendId, Endpoints, FrontendId};
+use pointsman_routing::{EndpointMap, Tables};
 use rustls::ServerConfig;
 
-use super::Worker;
-use super::rule_plan::RulePlan;
+use super::socket_frontends::FrontendMap;
 use super::topology;
 use crate::balance::Readiness;
 use crate::changed::Changed;
-use crate::metrics::ListenerSeries;
 use crate::options::Location;
 use crate::placement::PodMap;
 use crate::proxy::{SocketKey, SocketOwner};
-
-/// Tables of mesh parents without routes, by the backend that has their own endpoints.
-pub(crate) type UnroutedTables = HashMap<BackendId, Arc<FrontendTable>>;
 
 /// A configuration, shared by all workers.
 #[derive(Debug, Default)]
@@ -30,8 +23,8 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) tables: Tables,
     /// Sockets to listen on.
     pub(crate) sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
-    /// Tables of the mesh parents with a socket, for clients whose calls no route applies to.
-    pub(crate) unrouted: Arc<UnroutedTables>,
+    /// Frontends of those sockets.
+    pub(crate) frontends: FrontendMap,
     /// TLS configurations of listeners that terminate TLS.
     pub(crate) tls: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
 }
@@ -85,64 +78,10 @@ impl EndpointSet {
     }
 }
 
-/// A configuration as pinned by a worker's requests, with plans and metrics that are created on first use.
+/// A configuration as pinned by a worker's requests.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerSnapshot {
     pub(crate) config: Arc<ConfigSnapshot>,
-    ports: HashMap<SocketKey, Arc<PortTable>, foldhash::fast::RandomState>,
-    /// Plans by the pointers to their rule and frontend. A plan keeps both alive, so a pointer is not reused.
-    plans: RefCell<HashMap<(usize, usize), Rc<RulePlan>, foldhash::fast::RandomState>>,
-    /// Metrics by the pointers to frontends, which the configuration keeps alive.
-    listeners: RefCell<HashMap<usize, Arc<ListenerSeries>, foldhash::fast::RandomState>>,
-}
-
-impl WorkerSnapshot {
-    /// Creates a snapshot without plans.
-    pub(crate) fn new(config: Arc<ConfigSnapshot>) -> Self {
-        let ports = config.sockets.iter().filter_map(|(key, owner)| {
-            let (gateway, port) = owner.gateway_port()?;
-            Some((*key, config.tables.port(gateway, port)?.clone()))
-        });
-        WorkerSnapshot {
-            ports: ports.collect(),
-            plans: RefCell::default(),
-            listeners: RefCell::default(),
-            config,
-        }
-    }
-
-    /// Listeners of a Gateway's socket.
-    pub(crate) fn port(&self, key: &SocketKey) -> Option<&Arc<PortTable>> {
-        self.ports.get(key)
-    }
-
-    /// Metrics of a frontend of this configuration.
-    pub(crate) fn listener_series(
-        &self,
-        worker: &Worker,
-        frontend: &Arc<Frontend>,
-    ) -> Arc<ListenerSeries> {
-        let mut known = self.listeners.borrow_mut();
-        let key = Arc::as_ptr(frontend).addr();
-        let series = known
-            .entry(key)
-            .or_insert_with(|| worker.metrics.listener(&frontend.id));
-        series.clone()
-    }
-
-    /// Returns the plan of a rule at a frontend.
-    pub(crate) fn plan(
-        &self,
-        worker: &Worker,
-        frontend: &Arc<Frontend>,
-        hit: &LookupResult<'_>,
-    ) -> Rc<RulePlan> {
-        let key = (Arc::as_ptr(hit.rule).addr(), Arc::as_ptr(frontend).addr());
-        if let Some(plan) = self.plans.borrow().get(&key) {
-            return plan.clone();
-        }
-        let plan = Rc::new(RulePlan::new(worker, &self.config, frontend, hit));
-        self.plans.borrow_mut().insert(key, plan.clone());
-        plan
-    }
+    /// Number of configurations that the worker has installed up to this one.
+    pub(crate) version: u64,
 }
