@@ -4,8 +4,8 @@ use std::io;
 
 use pointsman_binding::bound::Transport;
 
-use crate::proxy::SocketKey;
 use crate::server::worker_thread::BoundSocket;
+use crate::socket_owner::SocketKey;
 use crate::sockets::SocketFactory;
 
 /// Length of the accept queue.

@@ -13,8 +13,10 @@ use pointsman_binding::{Change, Delta};
 use pointsman_routing::Tables;
 
 use crate::changed::Changed;
+use crate::logging::{log_each, warn_each};
 use crate::placement::Placement;
-use crate::proxy::{MetricsReader, Proxy, RefusedNames, SocketKey, SocketOwner, Update};
+use crate::proxy::{MetricsReader, Proxy, RefusedNames, Update};
+use crate::socket_owner::{SocketKey, SocketOwner};
 
 /// The sockets of a data plane at one point in time.
 #[derive(Clone, Debug, Default)]
@@ -216,29 +218,5 @@ impl DataPlane {
     /// Stops accepting and waits until connections end, or until the deadline. Returns the number of connections that were still open.
     pub fn drain(&mut self, deadline: Duration) -> usize {
         self.proxy.drain(deadline)
-    }
-}
-
-/// Maximum number of lines of one kind that a change logs.
-const MAX_LINES: usize = 10;
-
-fn log_each<'a>(event: &str, listeners: impl Iterator<Item = &'a String>) {
-    let mut listeners = listeners;
-    for listener in listeners.by_ref().take(MAX_LINES) {
-        tracing::info!("{event}: {listener}");
-    }
-    if let more @ 1.. = listeners.count() {
-        tracing::info!("{event}: {more} more listeners");
-    }
-}
-
-/// Logs the first warnings and counts the others.
-pub(crate) fn warn_each<'a>(lines: impl Iterator<Item = &'a String>) {
-    let mut lines = lines;
-    for line in lines.by_ref().take(MAX_LINES) {
-        tracing::warn!("{line}");
-    }
-    if let more @ 1.. = lines.count() {
-        tracing::warn!("{more} more warnings of this kind; /config lists all sockets");
     }
 }

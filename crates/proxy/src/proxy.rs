@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use pointsman_binding::EndpointPolicy;
 use pointsman_binding::bound::{BackendId, Endpoints, FrontendId, Transport};
-use pointsman_resources::{Name, ObjectKey};
 use pointsman_routing::{FrontendTable, Tables};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -24,6 +23,7 @@ use crate::metrics::Registry;
 use crate::options::Options;
 use crate::placement::PodMap;
 use crate::server::worker_thread::{self, Command, NewSocket};
+use crate::socket_owner::{SocketKey, SocketOwner};
 use crate::sockets::SocketFactory;
 use crate::sync::lock;
 use crate::tls::TlsConfigs;
@@ -31,46 +31,6 @@ use crate::worker::{
     Capacity, ConfigSnapshot, EndpointSet, Installation, SocketFrontends, UnroutedTables,
     WorkerShared,
 };
-
-/// Identifies a listening socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SocketKey {
-    /// Address that is bound.
-    pub address: SocketAddr,
-    /// Transport protocol.
-    pub transport: Transport,
-}
-
-/// Owner of the traffic that arrives at a socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SocketOwner {
-    /// A port of a Gateway.
-    Gateway {
-        /// Name of the Gateway.
-        gateway: Name,
-        /// Port of the Gateway's listeners, which may differ from the bound one.
-        port: u16,
-    },
-    /// A port of a mesh parent.
-    Mesh {
-        /// The Service, or another kind of mesh parent.
-        parent: ObjectKey,
-        /// Port of the parent.
-        port: u16,
-    },
-    /// An outbound of a Kuma Dataplane.
-    Outbound(FrontendId),
-}
-
-impl SocketOwner {
-    /// Returns the Gateway and the port of its listeners, if the owner is a Gateway.
-    pub(crate) fn gateway_port(&self) -> Option<(&Name, u16)> {
-        match self {
-            SocketOwner::Gateway { gateway, port } => Some((gateway, *port)),
-            SocketOwner::Mesh { .. } | SocketOwner::Outbound(_) => None,
-        }
-    }
-}
 
 /// The complete new configuration. Sockets and Pods are those of this machine, derived from the bound form by its placement.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use pointsman_resources::ObjectKey;
 
-use crate::proxy::SocketKey;
+use crate::socket_owner::SocketKey;
 use crate::worker::{Socket, Worker};
 
 /// Source, destination and frontend owner of a connection or UDP session.

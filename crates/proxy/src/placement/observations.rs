@@ -6,7 +6,7 @@ use pointsman_binding::bound::{FrontendId, Protocol};
 use pointsman_binding::{Change, Observation};
 use pointsman_resources::Name;
 
-use crate::proxy::{SocketKey, SocketOwner};
+use crate::socket_owner::{SocketKey, SocketOwner};
 
 use super::addresses::AssignedAddresses;
 use super::gateway_kind;

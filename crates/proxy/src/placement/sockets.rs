@@ -11,8 +11,8 @@ use pointsman_binding::{Change, Delta};
 use pointsman_resources::meta::Age;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use crate::data_plane::warn_each;
-use crate::proxy::{SocketKey, SocketOwner};
+use crate::logging::warn_each;
+use crate::socket_owner::{SocketKey, SocketOwner};
 
 use super::addresses::{AddressAssigner, AddressPolicy, AssignedAddresses};
 use super::gateway_kind;

@@ -2,7 +2,7 @@ use std::net::TcpListener;
 
 use pointsman_binding::Delta;
 use pointsman_binding::bound::{BoundEndpoint, Frontend, Protocol};
-use pointsman_resources::Kind;
+use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::*;
 

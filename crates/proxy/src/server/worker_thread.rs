@@ -12,7 +12,7 @@ use tokio::task::spawn_local;
 use super::accept::accept;
 use super::udp::serve_datagrams;
 use crate::metrics::WorkerMetrics;
-use crate::proxy::SocketKey;
+use crate::socket_owner::SocketKey;
 use crate::worker::{Installation, Worker, WorkerShared};
 
 /// A listening socket for a worker.

@@ -1,4 +1,7 @@
 //! A worker: a thread with its own sockets, tables and connections. Its state is shared by all connections of the thread, without locks.
+//!
+//! `upstream` is the part of a worker that connects to backends. The two are one unit and import each other: a worker owns its upstreams, and those use the
+//! worker's options, clock, buffers and limits of files.
 
 mod capacity;
 mod eviction;
@@ -33,7 +36,7 @@ use crate::limits::Limits;
 use crate::metrics::{ListenerSeries, WorkerMetrics};
 use crate::options::Options;
 use crate::placement::PodMap;
-use crate::proxy::{SocketKey, SocketOwner};
+use crate::socket_owner::{SocketKey, SocketOwner};
 use crate::sockets::SocketFactory;
 use crate::upstream::Upstream;
 

@@ -11,7 +11,7 @@ use tokio::task::spawn_local;
 
 use super::eviction::{Evicted, IdleGroup, IdleSlot, SharedEviction};
 use super::{Socket, Worker};
-use crate::proxy::SocketKey;
+use crate::socket_owner::SocketKey;
 
 /// The connections of all ports.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use crate::balance::Readiness;
 use crate::changed::Changed;
 use crate::options::Location;
 use crate::placement::PodMap;
-use crate::proxy::{SocketKey, SocketOwner};
+use crate::socket_owner::{SocketKey, SocketOwner};
 
 /// A configuration, shared by all workers.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::{BackendId, Transport};
 use pointsman_routing::{FrontendTable, MeshPort, PortTable, Tables};
 
-use crate::proxy::{SocketKey, SocketOwner};
+use crate::socket_owner::{SocketKey, SocketOwner};
 
 /// The frontends of a socket.
 #[derive(Debug)]
