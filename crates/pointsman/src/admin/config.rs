@@ -61,35 +61,12 @@ fn object(key: &ObjectKey) -> Value {
 fn frontend(table: &FrontendTable, sockets: &Sockets) -> Value {
     let frontend: &Frontend = table.frontend();
     let mut value = object(frontend.id.parent());
-    let owner = match &frontend.id {
-        FrontendId::Listener {
-            gateway, listener, ..
-        } => {
-            value["listener"] = json!(&**listener);
-            SocketOwner::Gateway {
-                gateway: gateway.clone(),
-                port: frontend.port,
-            }
-        }
-        FrontendId::Mesh { parent, scope, .. } => {
-            value["clients"] = json!(scope.to_string());
-            SocketOwner::Mesh {
-                parent: parent.clone(),
-                port: frontend.port,
-            }
-        }
-        FrontendId::Outbound(outbound) => {
-            value["clients"] = json!(outbound.dataplane.to_string());
-            let to = &outbound.destination;
-            match outbound.listen {
-                Some(_) => SocketOwner::Outbound(frontend.id.clone()),
-                None => SocketOwner::Mesh {
-                    parent: to.object.clone(),
-                    port: to.port,
-                },
-            }
-        }
-    };
+    match &frontend.id {
+        FrontendId::Listener { listener, .. } => value["listener"] = json!(&**listener),
+        FrontendId::Mesh { scope, .. } => value["clients"] = json!(scope.to_string()),
+        FrontendId::Outbound(outbound) => value["clients"] = json!(outbound.dataplane.to_string()),
+    }
+    let owner = SocketOwner::of(frontend);
     value["port"] = json!(frontend.port);
     value["protocol"] = json!(frontend.protocol.name());
     let own = sockets.owners.iter().filter(|(_, known)| **known == owner);
