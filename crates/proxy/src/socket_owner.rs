@@ -37,7 +37,7 @@ pub enum SocketOwner {
 }
 
 impl SocketOwner {
-    /// The Gateway and the port of its listeners, if the owner is a Gateway.
+    /// Returns the Gateway and the port of its listeners, if the owner is a Gateway.
     pub(crate) fn gateway_port(&self) -> Option<(&Name, u16)> {
         match self {
             SocketOwner::Gateway { gateway, port } => Some((gateway, *port)),
@@ -45,7 +45,7 @@ impl SocketOwner {
         }
     }
 
-    /// The owner of the sockets at which a frontend gets its traffic.
+    /// Returns the owner of the sockets at which a frontend gets its traffic.
     pub fn of(frontend: &Frontend) -> SocketOwner {
         match &frontend.id {
             FrontendId::Listener { gateway, .. } => SocketOwner::Gateway {

@@ -527,7 +527,7 @@ impl Tables {
         self.ports.get(&key)?.listener(None)
     }
 
-    /// The tables of a mesh parent's port; `None` if no routes apply to it.
+    /// Returns the tables of a mesh parent's port; `None` if no routes apply to it.
     pub fn mesh_port(
         &self,
         parent: &ObjectKey,

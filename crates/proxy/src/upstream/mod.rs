@@ -133,7 +133,7 @@ impl Upstream {
         self.endpoints_version.set(self.endpoints_version.get() + 1);
     }
 
-    /// Number of changes of the endpoints.
+    /// Returns the number of changes of the endpoints.
     pub(crate) fn endpoints_version(&self) -> u64 {
         self.endpoints_version.get()
     }
