@@ -3,7 +3,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::link::Link;
 use common::{Cluster, eventually};
@@ -112,7 +112,7 @@ async fn a_leader_without_responses_steps_down_before_others_take_over() {
     let second = Replica::start(&cluster, "second");
     tokio::time::sleep(Duration::from_millis(1500)).await;
     link.stall();
-    let stalled = Instant::now();
+    let stalled = pointsman_control::clock::instant();
     while first.leads() {
         assert!(!second.leads(), "both lead");
         assert!(stalled.elapsed() < Duration::from_millis(4500));
