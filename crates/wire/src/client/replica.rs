@@ -39,6 +39,10 @@ pub struct Replica {
     has_new_removals: bool,
     /// Resources whose newest version could not be decoded.
     rejected: BTreeMap<Arc<str>, proto::Rejection>,
+    /// Versions in effect of resources that have changed since the last commit, or whose newest version is held back.
+    previous: HashMap<Arc<str>, Resource>,
+    /// Resources whose newest version is held back, because it references a resource that was rejected and has no other version.
+    held: BTreeMap<Arc<str>, proto::Rejection>,
 }
 
 impl Replica {
@@ -67,7 +71,10 @@ impl Replica {
             }
         };
         self.rejected.remove(&name);
-        self.removed.remove(&name);
+        let was_staged = self.staged.contains(&name);
+        if let Some(removed) = self.removed.remove(&name) {
+            self.previous.entry(name.clone()).or_insert(removed);
+        }
         if resource.is_some() {
             self.staged.insert(name.clone());
         }
@@ -76,6 +83,10 @@ impl Replica {
         let received = ReceivedResource { version, resource };
         if let Some(old) = self.received.insert(name.clone(), received) {
             self.digest.remove(Fingerprint::new(&name, &old.version));
+            // A version that was received after the last commit has never been in effect.
+            if let Some(resource) = old.resource.filter(|_| !was_staged) {
+                self.previous.entry(name).or_insert(resource);
+            }
         }
     }
 
@@ -88,6 +99,8 @@ impl Replica {
             .remove(Fingerprint::new(&name, &received.version));
         if let Some(resource) = received.resource {
             self.staged.remove(&name);
+            self.held.remove(&name);
+            self.previous.remove(&name);
             self.removed.insert(name, resource);
             self.has_new_removals = true;
         }
@@ -96,8 +109,12 @@ impl Replica {
     /// Takes the changes since the last commit.
     pub fn commit(&mut self) -> Delta {
         let mut delta = Delta::default();
+        self.hold_back();
+        self.previous.retain(|name, _| self.held.contains_key(name));
         for name in std::mem::take(&mut self.staged) {
-            if let Some(ReceivedResource { resource, .. }) = self.received.get(&name)
+            if self.held.contains_key(&name) {
+                self.staged.insert(name);
+            } else if let Some(ReceivedResource { resource, .. }) = self.received.get(&name)
                 && let Some(resource) = resource.clone()
             {
                 resource.record(&mut delta);
@@ -115,11 +132,46 @@ impl Replica {
         delta
     }
 
+    /// Determines which changed resources are held back. A new resource is not: without it, its requests would be served by another rule.
+    fn hold_back(&mut self) {
+        self.held.clear();
+        if self.rejected.is_empty() {
+            return;
+        }
+        let absent = self.rejected.keys().map(|name| name.to_string());
+        let mut unusable: HashSet<String> = absent
+            .filter(|name| !self.received.contains_key(name.as_str()))
+            .collect();
+        let mut has_changed = !unusable.is_empty();
+        while std::mem::take(&mut has_changed) {
+            for name in &self.staged {
+                let received = self.received.get(name);
+                let Some(resource) = received.and_then(|one| one.resource.as_ref()) else {
+                    continue;
+                };
+                let mut references = resource.references().into_iter().map(|id| id.name());
+                let Some(missing) = references.find(|name| unusable.contains(name)) else {
+                    continue;
+                };
+                if !self.previous.contains_key(name) {
+                    has_changed |= unusable.insert(name.to_string());
+                } else if !self.held.contains_key(name) {
+                    let rejection = proto::Rejection {
+                        name: name.to_string(),
+                        version: received.map_or_else(String::new, |one| one.version.to_string()),
+                        message: format!("it references {missing}, which can't be used"),
+                    };
+                    self.held.insert(name.clone(), rejection);
+                }
+            }
+        }
+    }
+
     /// Returns the names of removed resources that versions in effect reference, because newer versions of these were rejected.
     fn retained(&self) -> HashSet<String> {
         let rejected = self.rejected.keys();
         let old = rejected.filter_map(|name| self.received.get(name)?.resource.as_ref());
-        let mut open: Vec<&Resource> = old.collect();
+        let mut open: Vec<&Resource> = old.chain(self.previous.values()).collect();
         let mut retained = HashSet::new();
         while let Some(resource) = open.pop() {
             for name in resource.references().iter().map(ResourceId::name) {
@@ -133,9 +185,9 @@ impl Replica {
         retained
     }
 
-    /// Returns the resources whose newest version could not be decoded.
+    /// Returns the resources whose newest version could not be decoded, or is held back.
     pub fn rejected(&self) -> impl Iterator<Item = &proto::Rejection> {
-        self.rejected.values()
+        self.rejected.values().chain(self.held.values())
     }
 
     /// Returns the number of resources.
@@ -166,7 +218,7 @@ impl Replica {
 
     /// Returns whether nothing was received since the last commit.
     pub fn is_committed(&self) -> bool {
-        self.staged.is_empty() && !self.has_new_removals
+        self.staged.len() == self.held.len() && !self.has_new_removals
     }
 
     /// Encodes everything in effect of the wanted types, as responses of bounded size. None of them is empty.
@@ -175,9 +227,16 @@ impl Replica {
         let mut chunks = Vec::new();
         let mut chunk = DeltaDiscoveryResponse::default();
         let mut size = 0;
+        // The control plane sends a version that is held back again.
         let received = self.received.iter().filter_map(|(name, received)| {
-            let resource = received.resource.as_ref()?;
-            Some((name, &*received.version, resource))
+            match self
+                .previous
+                .get(name)
+                .filter(|_| self.held.contains_key(name))
+            {
+                Some(previous) => Some((name, "", previous)),
+                None => Some((name, &*received.version, received.resource.as_ref()?)),
+            }
         });
         // Resources that retained versions reference. The control plane will report that they were removed.
         let removed = self.removed.iter();

@@ -275,3 +275,52 @@ fn an_encoded_replica_is_a_replica_with_the_same_digest() {
     }
     assert_eq!(partial.len(), 2);
 }
+
+#[test]
+fn a_changed_rule_is_held_back_while_a_new_backend_that_it_references_is_rejected() {
+    let mut replica = Replica::default();
+    let old = [endpoints("a"), backend("a"), rule(0, "a")];
+    let all = old.iter().map(|resource| message(resource, "1"));
+    replica.receive(response(all.collect(), &[]));
+    replica.commit();
+    // Another rule is new: without it, its requests would match another one.
+    let changed = vec![
+        broken(&backend("b"), "1"),
+        message(&rule(0, "b"), "2"),
+        message(&rule(1, "b"), "1"),
+    ];
+    replica.receive(response(changed, &[&old[0], &old[1]]));
+    let delta = replica.commit();
+    let changed: Vec<&RuleId> = delta.rules.iter().map(|(id, _)| id).collect();
+    assert_eq!(changed, [&rule_id(1)]);
+    assert!(delta.backends.is_empty(), "the old rule references it");
+    let rejected: Vec<&str> = replica.rejected().map(|one| one.name.as_str()).collect();
+    let name = |resource: &Resource| resource.id().name();
+    assert_eq!(rejected, [name(&backend("b")), name(&rule(0, "b"))]);
+    assert!(replica.is_committed());
+    // What is stored is in effect.
+    let mut restored = Replica::default();
+    for chunk in replica.encode(|_| true) {
+        let chunk = DeltaDiscoveryResponse::decode(&*chunk).expect("a response");
+        restored.receive(chunk);
+    }
+    let stored = restored.commit();
+    let (_, stored) = stored
+        .rules
+        .iter()
+        .find(|(id, _)| *id == rule_id(0))
+        .expect("it is stored");
+    let target = &stored.as_ref().expect("a rule").backends[0].target;
+    assert_eq!(*target, Ok(backend_id("a")));
+    // A version that can be used releases it.
+    replica.receive(response(vec![message(&backend("b"), "2")], &[]));
+    let delta = replica.commit();
+    let changed: Vec<&RuleId> = delta.rules.iter().map(|(id, _)| id).collect();
+    assert_eq!(changed, [&rule_id(0)]);
+    assert_eq!(
+        delta.backends.len(),
+        2,
+        "one is new, the old one is removed"
+    );
+    assert_eq!(replica.rejected().count(), 0);
+}
