@@ -27,8 +27,8 @@ use crate::xds::google::rpc;
 /// Bytes after which responses are acknowledged even without a commit.
 const ACKNOWLEDGE_BYTES: usize = 256 * 1024;
 
-/// Maximum number of resources listed in one request.
-const MAX_LISTED: usize = 5_000;
+/// Bytes of one request that has a list, unless a single entry is larger. The control plane accepts 4 MiB.
+const REQUEST_BYTES: usize = 256 * 1024;
 
 /// Time without a message after which a connection that has not delivered a configuration yet is closed, and the next control plane is tried.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 30 });
@@ -264,7 +264,7 @@ impl Client {
                 self.store_soon();
                 self.position = Some(resource.version);
                 self.record_commit(url, commit.version);
-                send(requests, self.acknowledgement(nonce)).await
+                self.acknowledge(nonce, requests).await
             }
         }
     }
@@ -282,9 +282,9 @@ impl Client {
             initial_resource_versions: versions,
             ..DeltaDiscoveryRequest::default()
         };
-        for chunk in self.replica.versions(buckets).chunks(MAX_LISTED) {
-            let versions = chunk.iter().cloned().collect();
-            send(requests, request(versions)).await?;
+        let versions = self.replica.versions(buckets);
+        for part in split(versions, |(name, version)| name.len() + version.len()) {
+            send(requests, request(part.into_iter().collect())).await?;
         }
         send(requests, request(HashMap::new())).await
     }
@@ -306,24 +306,50 @@ impl Client {
         state.rejected = rejected.map(|rejection| rejection.name.clone()).collect();
     }
 
-    /// Creates the acknowledgement of a commit, with all resources that are rejected now.
-    fn acknowledgement(&self, nonce: String) -> DeltaDiscoveryRequest {
+    /// Acknowledges a commit, with all resources that are rejected now. Those that don't fit into one request precede it.
+    async fn acknowledge(
+        &self,
+        nonce: String,
+        requests: &RequestSender,
+    ) -> Result<(), StreamError> {
         let rejections: Vec<proto::Rejection> = self.replica.rejected().cloned().collect();
-        let error_detail = (!rejections.is_empty()).then(|| rpc::Status {
-            code: INVALID_ARGUMENT,
-            message: format!("{} resources can't be used", rejections.len()),
-            details: vec![prost_types::Any {
-                type_url: REJECTIONS_URL.to_owned(),
-                value: proto::Rejections { rejections }.encode_to_vec(),
-            }],
-        });
-        DeltaDiscoveryRequest {
+        let message = format!("{} resources can't be used", rejections.len());
+        let request = |nonce: String, rejections: Vec<proto::Rejection>| DeltaDiscoveryRequest {
             type_url: SNAPSHOT_URL.to_owned(),
             response_nonce: nonce,
-            error_detail,
+            error_detail: (!rejections.is_empty()).then(|| rpc::Status {
+                code: INVALID_ARGUMENT,
+                message: message.clone(),
+                details: vec![prost_types::Any {
+                    type_url: REJECTIONS_URL.to_owned(),
+                    value: proto::Rejections { rejections }.encode_to_vec(),
+                }],
+            }),
             ..DeltaDiscoveryRequest::default()
+        };
+        let mut parts = split(rejections, Message::encoded_len);
+        let last = parts.pop().unwrap_or_default();
+        for part in parts {
+            send(requests, request(String::new(), part)).await?;
+        }
+        send(requests, request(nonce, last)).await
+    }
+}
+
+/// Splits a list for requests of about [`REQUEST_BYTES`] each.
+fn split<T>(items: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let (mut parts, mut total) = (Vec::new(), REQUEST_BYTES);
+    for item in items {
+        if total >= REQUEST_BYTES {
+            parts.push(Vec::new());
+            total = 0;
+        }
+        total += size(&item);
+        if let Some(part) = parts.last_mut() {
+            part.push(item);
         }
     }
+    parts
 }
 
 /// Waits until a time; forever if there is none.
@@ -340,4 +366,22 @@ async fn send(requests: &RequestSender, request: DeltaDiscoveryRequest) -> Resul
         SendTimeoutError::Timeout(_) => StreamError::Silence,
         SendTimeoutError::Closed(_) => StreamError::Closed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_split_into_requests_of_bounded_size() {
+        let names: Vec<String> = (0..30_000).map(|n| format!("rule/{n:0>100}")).collect();
+        let parts = split(names.clone(), String::len);
+        assert!(parts.len() > 5);
+        for part in &parts {
+            let size: usize = part.iter().map(String::len).sum();
+            assert!((1..300 * 1024).contains(&size), "{size}");
+        }
+        assert_eq!(parts.concat(), names);
+        assert!(split(Vec::<String>::new(), String::len).is_empty());
+    }
 }

@@ -18,6 +18,9 @@ use tokio::time::{Duration, Instant};
 /// Time for which the reports of a disconnected proxy stay valid: most proxies reconnect, and the statuses of Gateways should not change meanwhile.
 const GRACE: Duration = Duration::from_secs(60);
 
+/// Maximum number of Gateways, needed backends and refused DNS names that are kept of a proxy, each.
+const MAX_REPORTS: usize = 20_000;
+
 /// Reports of one proxy.
 #[derive(Debug, Default)]
 struct ProxyReports {
@@ -127,7 +130,23 @@ impl ReportAggregator {
             return;
         };
         reports.state = ReportState::Received;
+        let is_full = |len: usize| len >= MAX_REPORTS;
         for change in changes {
+            let is_excess = match &change {
+                Change::Observe(gateway, Some(_)) => {
+                    is_full(reports.gateways.len()) && !reports.gateways.contains_key(gateway)
+                }
+                Change::Need(id, true) => {
+                    is_full(reports.needs.len()) && !reports.needs.contains(id)
+                }
+                Change::RefusedResolution(name, _) => {
+                    is_full(reports.refused.len()) && !reports.refused.contains_key(name)
+                }
+                _ => false,
+            };
+            if is_excess {
+                continue;
+            }
             match change {
                 Change::Observe(gateway, observation) => {
                     match observation {

@@ -36,6 +36,9 @@ use crate::xds::discovery::DeltaDiscoveryRequest;
 /// Changed effects after which [`Server::take_effects`] returns. The last chunk may exceed it.
 const MAX_EFFECTS: usize = 5_000;
 
+/// Largest report of a proxy: the first one has all addresses and listeners of its Gateways.
+const MAX_REPORT: usize = 16 * 1024 * 1024;
+
 /// A control plane for many proxies.
 ///
 /// Locks are held for memory operations only, never while sending, so a slow proxy does not delay others.
@@ -344,7 +347,7 @@ impl Server {
             REPORT_PATH => {
                 let codec = StreamCodec::<ReportSummary, ProxyReport>::default();
                 let mut grpc = tonic::server::Grpc::new(codec)
-                    .apply_max_message_size_config(Some(MAX_MESSAGE), None);
+                    .apply_max_message_size_config(Some(MAX_REPORT), None);
                 grpc.client_streaming(ReportService { server: self, peer }, request)
                     .await
             }
@@ -400,6 +403,7 @@ impl Server {
                 "the first message has to name the proxy",
             ));
         }
+        session::check_name(&first.proxy)?;
         let name = grant.name.resolve(&first.proxy);
         let proxy = grant.name.key(&first.proxy, &grant.identities);
         let own_servers = own_servers::decode(&first.own_servers);

@@ -45,6 +45,15 @@ const MAX_COMPARISON: usize = 64 * 1024 * 1024;
 /// Maximum number of rejected resources whose reasons are kept for a proxy.
 const MAX_REASONS: usize = 100;
 
+/// Maximum length of a proxy's name, that of a DNS name.
+const MAX_NAME: usize = 253;
+
+/// Maximum number of Gateways and Dataplanes that a proxy may subscribe to.
+const MAX_SELECTORS: usize = 1_000;
+
+/// Maximum length of one of them: two names and a kind.
+const MAX_SELECTOR: usize = 2 * MAX_NAME + 16;
+
 /// Time between two checks of a proxy's permission.
 const PERMISSION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -133,6 +142,8 @@ struct Session<'s> {
     unacknowledged: VecDeque<Unacknowledged>,
     /// A batch is being sent.
     is_sending: bool,
+    /// Rejections of the next acknowledgement that have been received already.
+    rejections: RejectionList,
 }
 
 impl Drop for Session<'_> {
@@ -192,7 +203,12 @@ impl<'s> Session<'s> {
                 "the proxy has to name itself in node.id",
             ));
         }
-        let wanted = Subscription::parse(&first.resource_names_subscribe);
+        check_name(&node.id)?;
+        let selectors = &first.resource_names_subscribe;
+        if selectors.len() > MAX_SELECTORS || selectors.iter().any(|s| s.len() > MAX_SELECTOR) {
+            return Err(Status::invalid_argument("the subscription is too large"));
+        }
+        let wanted = Subscription::parse(selectors);
         let wanted = wanted.map_err(Status::invalid_argument)?;
         let address = peer.address;
         let negotiated = negotiate_subscription(server, peer, &node.id, &wanted).await;
@@ -238,6 +254,7 @@ impl<'s> Session<'s> {
             nonce: 0,
             unacknowledged: VecDeque::new(),
             is_sending: false,
+            rejections: RejectionList::default(),
         };
         if let Resume::Compare(buckets) = resume {
             session.compare(buckets, requests).await?;
@@ -444,6 +461,9 @@ impl<'s> Session<'s> {
     /// Records an acknowledgement.
     fn acknowledge(&mut self, request: DeltaDiscoveryRequest) {
         let Ok(nonce) = request.response_nonce.parse::<u64>() else {
+            // A part of the rejections of the next acknowledgement.
+            let mut state = self.server.state();
+            self.rejections.add(&request, self.id, &mut state.store);
             return;
         };
         let mut commit = None;
@@ -454,10 +474,18 @@ impl<'s> Session<'s> {
             self.unacknowledged.pop_front();
         }
         let Some(commit) = commit else { return };
-        let rejections = RejectionList::read(&request);
+        let mut rejections = std::mem::take(&mut self.rejections);
         let now = Instant::now();
         let mut state = self.server.state();
         let ServerState { store, proxies, .. } = &mut *state;
+        rejections.add(&request, self.id, store);
+        if rejections.count == 0
+            && let Some(error) = &request.error_detail
+        {
+            let reason = shortened(error.message.clone());
+            rejections.reasons.insert(UNNAMED.to_owned(), reason);
+            rejections.count = 1;
+        }
         let mut has_changes = store.acknowledge(self.id, commit, now);
         if let Some(proxy) = proxies.get_mut(self.id) {
             has_changes |= rejections.record(self.id, proxy, store, now);
@@ -499,6 +527,16 @@ async fn negotiate_subscription(
     }
 }
 
+/// Returns an error if the name that a proxy gives itself is too long.
+pub fn check_name(name: &str) -> Result<(), Status> {
+    match name.len() > MAX_NAME {
+        true => Err(Status::invalid_argument(
+            "the name of the proxy is too long",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Logs and counts a refusal.
 fn refuse(server: &Server, proxy: &str, address: SocketAddr, refusal: Refusal) -> Status {
     match &refusal {
@@ -511,39 +549,31 @@ fn refuse(server: &Server, proxy: &str, address: SocketAddr, refusal: Refusal) -
     refusal.into()
 }
 
-/// Resources that an acknowledgement rejects.
+/// Resources that an acknowledgement rejects, of which the store keeps the names.
 #[derive(Default)]
 struct RejectionList {
-    names: Vec<String>,
+    count: usize,
     /// Reasons of the first ones.
     reasons: BTreeMap<String, String>,
 }
 
 impl RejectionList {
-    fn read(request: &DeltaDiscoveryRequest) -> Self {
-        let mut list = RejectionList::default();
-        let Some(status) = &request.error_detail else {
-            return list;
-        };
-        let details = status.details.iter();
+    /// Adds the rejections of a request.
+    fn add(&mut self, request: &DeltaDiscoveryRequest, id: ProxyId, store: &mut Store) {
+        let details = request.error_detail.iter().flat_map(|error| &error.details);
         for detail in details.filter(|any| any.type_url == REJECTIONS_URL) {
             let Ok(part) = proto::Rejections::decode(&*detail.value) else {
                 continue;
             };
+            store.reject(id, part.rejections.iter().map(|one| one.name.as_str()));
+            self.count += part.rejections.len();
             for rejection in part.rejections {
-                if list.reasons.len() < MAX_REASONS {
-                    let name = rejection.name.clone();
-                    list.reasons.insert(name, rejection.message);
+                if self.reasons.len() < MAX_REASONS {
+                    let reason = shortened(rejection.message);
+                    self.reasons.insert(shortened(rejection.name), reason);
                 }
-                list.names.push(rejection.name);
             }
         }
-        if list.names.is_empty() {
-            let reason = status.message.clone();
-            list.reasons.insert(UNNAMED.to_owned(), reason);
-            list.names.push(UNNAMED.to_owned());
-        }
-        list
     }
 
     /// Records what a proxy rejects. Returns whether it has changed.
@@ -554,7 +584,7 @@ impl RejectionList {
         store: &mut Store,
         now: Instant,
     ) -> bool {
-        if self.names.is_empty() && proxy.rejected_count == 0 {
+        if self.count == 0 && proxy.rejected_count == 0 {
             return false;
         }
         let (old, new) = (&proxy.rejected, &self.reasons);
@@ -564,19 +594,29 @@ impl RejectionList {
         {
             tracing::warn!("proxy {} can't use {name}: {reason}", proxy.name);
         }
-        let more = self.names.len() - new.len();
-        if more > 0 && self.names.len() != proxy.rejected_count {
+        let more = self.count - new.len();
+        if more > 0 && self.count != proxy.rejected_count {
             tracing::warn!("proxy {} can't use {more} more resources", proxy.name);
         }
         let names = old.keys().chain(new.keys());
         let changed = names.filter(|name| old.get(*name) != new.get(*name));
         let changed: Vec<&str> = changed.map(String::as_str).collect();
-        store.reject(id, self.names.iter().map(String::as_str));
         store.finish_rejections(id, changed.into_iter(), now);
         proxy.rejected = self.reasons;
-        proxy.rejected_count = self.names.len();
+        proxy.rejected_count = self.count;
         true
     }
+}
+
+/// Maximum length of a text of a proxy that is kept, in bytes.
+const MAX_TEXT: usize = 1024;
+
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_TEXT {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        text.push('…');
+    }
+    text
 }
 
 fn software(version: Option<crate::xds::core::node::UserAgentVersionType>) -> String {

@@ -260,8 +260,13 @@ async fn every_route_is_not_in_effect_on_a_proxy_that_rejects_hundreds() {
     let (requests, mut responses) = connect(&server, "edge-1").await;
     let (names, nonce) = until_commit(&requests, &mut responses).await;
     let rules = names.iter().filter(|name| name.starts_with("rule/"));
-    let request = rejecting(rules, &nonce);
-    requests.send(request).await.expect("it is open");
+    let rules: Vec<&String> = rules.collect();
+    // In several requests.
+    let (first, last) = rules.split_at(ROUTES / 2);
+    for (part, nonce) in [(first, ""), (last, nonce.as_str())] {
+        let request = rejecting(part.iter().copied(), nonce);
+        requests.send(request).await.expect("it is open");
+    }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let proxy = &server.proxies()[0];
     assert_eq!(proxy.rejected_count, ROUTES);
@@ -278,6 +283,17 @@ async fn every_route_is_not_in_effect_on_a_proxy_that_rejects_hundreds() {
         assert_eq!(&**proxy, "edge-1");
         assert!(resource.contains(&*key.name.name), "{resource}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_or_a_subscription_that_is_too_long_is_refused() {
+    let authorize = authorize_by_certificate(|_| Subscription::Everything);
+    let server = Arc::new(Server::new("test".to_owned(), authorize, || {}));
+    let (_requests, mut responses) = connect(&server, &"e".repeat(254)).await;
+    let status = responses.message().await.expect_err("it is too long");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let (_requests, mut responses) = connect(&server, &"e".repeat(253)).await;
+    assert!(responses.message().await.is_ok());
 }
 
 // "A revoked ServiceAccount token (or a deleted ServiceAccount or Pod) ends its proxy's stream"
