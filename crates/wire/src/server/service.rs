@@ -10,7 +10,7 @@ use http::Request;
 use hyper::body::Incoming;
 use pointsman_binding::{Change, OwnServers};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::{Response, Status, Streaming};
@@ -35,6 +35,12 @@ use crate::xds::discovery::DeltaDiscoveryRequest;
 
 /// Changed effects after which [`Server::take_effects`] returns. The last chunk may exceed it.
 const MAX_EFFECTS: usize = 5_000;
+
+/// Interval between two messages about the same refusal.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Maximum number of refusals that are remembered.
+const MAX_LOGGED_REFUSALS: usize = 1_000;
 
 /// Largest report of a proxy: the first one has all addresses and listeners of its Gateways.
 const MAX_REPORT: usize = 16 * 1024 * 1024;
@@ -62,6 +68,8 @@ pub struct Server {
     /// Servers of this process.
     own_servers: OwnServers,
     refusals: AtomicU64,
+    /// Refusals that were logged a moment ago: refused proxies connect again and again.
+    logged_refusals: Mutex<HashMap<String, Instant>>,
     rejected_credentials: AtomicU64,
     handshake_failures: AtomicU64,
     /// Called when there are new reports.
@@ -98,6 +106,7 @@ impl Server {
             controllers_error: Mutex::default(),
             own_servers: OwnServers::default(),
             refusals: AtomicU64::new(0),
+            logged_refusals: Mutex::default(),
             rejected_credentials: AtomicU64::new(0),
             handshake_failures: AtomicU64::new(0),
             notify: Box::new(notify),
@@ -169,6 +178,23 @@ impl Server {
     /// Counts a subscription that was refused in part or as a whole.
     pub(super) fn count_refusal(&self) {
         self.refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Logs a refusal, unless the same one was logged within a minute. Returns whether it was logged.
+    pub(super) fn log_refusal(&self, message: String) -> bool {
+        let now = Instant::now();
+        let logged = self.logged_refusals.lock();
+        let mut logged = logged.unwrap_or_else(PoisonError::into_inner);
+        logged.retain(|_, at| now < *at + REFUSAL_LOG_INTERVAL);
+        if logged.contains_key(&message) {
+            return false;
+        }
+        tracing::warn!("{message}");
+        // Refused proxies may choose their names.
+        if logged.len() < MAX_LOGGED_REFUSALS {
+            logged.insert(message, now);
+        }
+        true
     }
 
     pub(super) fn notify(&self) {
@@ -474,13 +500,13 @@ pub struct ProxyStatus {
     /// Subscription, as text.
     pub subscription: String,
     /// Time since it connected.
-    pub connected: std::time::Duration,
+    pub connected: Duration,
     /// Version that is in effect; `None` before the first one.
     pub version: Option<u64>,
     /// Version that it should have.
     pub target: u64,
     /// Time since the oldest change that it has not acknowledged; `None` if there is none.
-    pub lag: Option<std::time::Duration>,
+    pub lag: Option<Duration>,
     /// Number of resources that it subscribes to.
     pub resources: usize,
     /// Bytes of configuration that were sent.

@@ -171,7 +171,10 @@ pub async fn run(
     let mut closing = server.closing();
     // A proxy that does not read blocks sending, but no revocation.
     let ended = tokio::select! {
-        ended = session.exchange(&mut requests) => return ended,
+        ended = session.exchange(&mut requests) => {
+            session.log_end(ended.as_ref().err());
+            return ended;
+        }
         status = validity.ended() => status,
         status = permission.changed() => status,
         _ = closing.wait_for(|is_closed| *is_closed) => {
@@ -240,6 +243,7 @@ impl<'s> Session<'s> {
                 rejected: BTreeMap::new(),
                 rejected_count: 0,
             };
+            tracing::info!("proxy {} ({address}) connected", proxy.name);
             state.proxies.insert(id, proxy);
             (id, resume)
         };
@@ -299,6 +303,18 @@ impl<'s> Session<'s> {
                 sent.unwrap_or(Ok(()))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Logs that the proxy has ended the stream, or that its connection was lost.
+    fn log_end(&self, error: Option<&Status>) {
+        let state = self.server.state();
+        if let Some(proxy) = state.proxies.connected().get(&self.id) {
+            let ConnectedProxy { name, address, .. } = &**proxy;
+            match error.map(Status::message).filter(|text| !text.is_empty()) {
+                Some(reason) => tracing::info!("proxy {name} ({address}) disconnected: {reason}"),
+                None => tracing::info!("proxy {name} ({address}) disconnected"),
+            }
         }
     }
 
@@ -505,21 +521,29 @@ async fn negotiate_subscription(
     wanted: &Subscription,
 ) -> Result<(Grant, Subscription), Status> {
     let address = peer.address;
+    let has_no_name = peer.identities.as_deref().is_some_and(<[_]>::is_empty);
     let grant = match server.authorize(peer).await {
         Ok(grant) => grant,
         Err(refusal) => return Err(refuse(server, proxy, address, refusal)),
     };
     let refused = wanted.refused(&grant.subscription);
     let subscription = wanted.restrict(&grant.subscription);
-    let identity = grant.identities.join(", ");
+    let identity = match has_no_name {
+        true => "its certificate has no DNS or URI name".to_owned(),
+        false => grant.identities.join(", "),
+    };
     if !refused.is_empty() {
         let names: Vec<String> = refused.iter().map(ToString::to_string).collect();
         let names = names.join(", ");
         server.count_refusal();
-        tracing::warn!("proxy {proxy} ({identity}) may not subscribe to {names}");
+        server.log_refusal(format!(
+            "proxy {proxy} ({identity}) may not subscribe to {names}"
+        ));
     } else if subscription.is_empty() {
         server.count_refusal();
-        tracing::warn!("proxy {proxy} ({identity}) may not subscribe to anything");
+        server.log_refusal(format!(
+            "proxy {proxy} ({identity}) may not subscribe to anything; it asked for {wanted}"
+        ));
     }
     match subscription.is_empty() {
         true => Err(Status::permission_denied(NOTHING_PERMITTED)),
@@ -545,7 +569,9 @@ fn refuse(server: &Server, proxy: &str, address: SocketAddr, refusal: Refusal) -
         // The verification itself failed, so the proxy is not at fault.
         Refusal::Unavailable(_) => {}
     }
-    tracing::warn!("proxy {proxy} ({address}) is refused: {refusal}");
+    // Each attempt has another port.
+    let ip = address.ip();
+    server.log_refusal(format!("proxy {proxy} ({ip}) is refused: {refusal}"));
     refusal.into()
 }
 

@@ -296,6 +296,17 @@ async fn a_name_or_a_subscription_that_is_too_long_is_refused() {
     assert!(responses.message().await.is_ok());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_repeated_refusal_is_logged_once_per_minute() {
+    let authorize = authorize_by_certificate(|_| Subscription::Everything);
+    let server = Server::new("test".to_owned(), authorize, || {});
+    let log = |name: &str| server.log_refusal(format!("proxy {name} is refused"));
+    assert!(log("a") && log("b"));
+    assert!(!log("a") && !log("b"));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(log("a"));
+}
+
 // "A revoked ServiceAccount token (or a deleted ServiceAccount or Pod) ends its proxy's stream"
 #[tokio::test(start_paused = true)]
 async fn the_stream_of_a_proxy_whose_token_is_revoked_ends_even_if_it_is_busy() {
