@@ -43,7 +43,7 @@ impl Cluster {
     ) -> kube::Result<(Cluster, Vec<Box<dyn StatusSink>>)> {
         let client = with_timeout(client);
         let metrics: Arc<Metrics> = Arc::default();
-        let events = Arc::new(Events::new(metrics.clone()));
+        let events = Arc::new(Events::new(metrics.clone(), &settings.watch_namespaces));
         let source = Source::start(
             client.clone(),
             settings,

@@ -30,6 +30,8 @@ const RATE: (u32, u32) = (10, 50);
 const MAX_NOTE_BYTES: usize = 1024;
 /// Longest part of an object's name in the name of its Event.
 const MAX_NAME_BYTES: usize = 200;
+/// Namespace of Events on cluster-scoped objects, which the API server accepts in hardly any other.
+const CLUSTER_SCOPED: &str = "default";
 /// Delay before sending an Event is retried.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -57,6 +59,8 @@ pub struct Events {
     state: Mutex<EventQueue>,
     changed: Notify,
     metrics: Arc<Metrics>,
+    /// True if there is no permission to report problems of cluster-scoped objects.
+    omits_cluster_scoped: bool,
 }
 
 #[derive(Default)]
@@ -97,10 +101,14 @@ impl StatusSink for EventSink {
 }
 
 impl Events {
-    /// Creates an empty set.
-    pub fn new(metrics: Arc<Metrics>) -> Self {
+    /// Creates an empty set. `namespaces` are those that are watched, to which permissions are limited; all if empty.
+    pub fn new(metrics: Arc<Metrics>, namespaces: &[String]) -> Self {
+        let has_permission = |namespace: &str| {
+            namespaces.is_empty() || namespaces.iter().any(|watched| watched == namespace)
+        };
         Events {
             metrics,
+            omits_cluster_scoped: !has_permission(CLUSTER_SCOPED),
             ..Events::default()
         }
     }
@@ -113,6 +121,9 @@ impl Events {
         problems: BTreeSet<Problem>,
         regarding: impl Fn() -> ObjectReference,
     ) {
+        if self.omits_cluster_scoped && key.namespace().is_empty() {
+            return;
+        }
         let mut state = self.state();
         let EventQueue { known, pending } = &mut *state;
         let id = (origin, key.clone());
@@ -207,13 +218,12 @@ fn event(pending: &Pending, controller: &str, instance: &str) -> Event {
     // Labels of a DNS name end in a letter or digit.
     let name = name.trim_end_matches(['.', '-']);
     let name = format!("{name}.{:016x}", hasher.finish());
-    // Events on cluster-scoped objects are in this namespace.
     let namespace = regarding.namespace.clone();
     let time = Timestamp::from_microsecond(clock::unix_micros());
     Event {
         metadata: ObjectMeta {
             name: Some(name),
-            namespace: Some(namespace.unwrap_or_else(|| "default".to_owned())),
+            namespace: Some(namespace.unwrap_or_else(|| CLUSTER_SCOPED.to_owned())),
             ..ObjectMeta::default()
         },
         action: Some("Reconcile".to_owned()),
@@ -325,6 +335,22 @@ mod tests {
             named("a", "2"),
             "an object of the same name"
         );
+    }
+
+    #[test]
+    fn problems_of_cluster_scoped_objects_need_a_permission_in_the_default_namespace() {
+        let reports = |namespaces: &[&str]| {
+            let namespaces: Vec<String> = namespaces.iter().map(|one| (*one).to_owned()).collect();
+            let events = Events::new(Arc::default(), &namespaces);
+            let class = ObjectKey::new(Kind::GatewayClass, "", "c");
+            let regarding = || reference(&class, &Value::Null);
+            events.replace(Origin::Status, &class, problems(&["a"]), regarding);
+            replace(&events, Origin::Status, &["b"]);
+            pending(&events)
+        };
+        assert_eq!(reports(&[]), ["a", "b"]);
+        assert_eq!(reports(&["shop", "default"]), ["a", "b"]);
+        assert_eq!(reports(&["shop"]), ["b"]);
     }
 
     #[test]
