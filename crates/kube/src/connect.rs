@@ -22,16 +22,16 @@ pub struct Connection {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// A kubeconfig can't be used.
-    #[error("{0}: {1}")]
-    Kubeconfig(PathBuf, kube::config::KubeconfigError),
+    #[error("{0}")]
+    Kubeconfig(PathBuf, #[source] kube::config::KubeconfigError),
     /// The default kubeconfig, or the context in it, can't be used.
-    #[error("kubeconfig: {0}")]
+    #[error("the kubeconfig can't be used")]
     Default(#[from] kube::config::KubeconfigError),
     /// There is neither a kubeconfig nor a ServiceAccount of a Pod.
-    #[error("no cluster is configured: {0}")]
+    #[error("no cluster is configured (neither a kubeconfig nor a Pod's ServiceAccount)")]
     Infer(#[from] kube::config::InferConfigError),
     /// The configuration can't be used.
-    #[error("the client can't be configured: {0}")]
+    #[error("the client can't be configured")]
     Client(#[from] kube::Error),
 }
 
