@@ -16,6 +16,9 @@ use tokio::sync::watch;
 
 use crate::{LeaseName, Metrics};
 
+/// Name of the Lease of an installation.
+pub const LEASE_NAME: &str = "pointsman-controller";
+
 /// Duration of a Lease.
 const DURATION: Duration = Duration::from_secs(5);
 /// Time after which a holder that can't renew its Lease stops acting as leader, before others may take over.

@@ -16,8 +16,8 @@ pub type Permission = (String, String, String);
 pub struct Recorder {
     /// Permissions that were used.
     used: Mutex<BTreeSet<Permission>>,
-    /// Requests that the API server denied.
-    denied: Mutex<BTreeSet<String>>,
+    /// Requests that the API server denied, with the permission that each needs.
+    denied: Mutex<BTreeSet<(Option<Permission>, String)>>,
     /// Permissions whose first use was answered here.
     answered: Mutex<BTreeSet<Permission>>,
 }
@@ -40,8 +40,8 @@ impl Recorder {
         self.used.lock().expect("not poisoned").clone()
     }
 
-    /// Returns the requests that were denied.
-    pub fn denied(&self) -> BTreeSet<String> {
+    /// Returns the requests that were denied, with the permission that each needs.
+    pub fn denied(&self) -> BTreeSet<(Option<Permission>, String)> {
         self.denied.lock().expect("not poisoned").clone()
     }
 
@@ -54,7 +54,7 @@ impl Recorder {
         let response = client.send(request).await?;
         let status = response.status().as_u16();
         if status == 403 {
-            return self.denial(text, response).await;
+            return self.denial((permission, text), response).await;
         }
         if let Some(permission) = permission {
             let mut used = self.used.lock().expect("not poisoned");
@@ -71,7 +71,7 @@ impl Recorder {
     /// Records a request for which a permission is missing. Namespaces that are being deleted deny requests too.
     async fn denial(
         &self,
-        request: String,
+        request: (Option<Permission>, String),
         response: Response<Body>,
     ) -> kube::Result<Response<Body>> {
         let (head, body) = response.into_parts();

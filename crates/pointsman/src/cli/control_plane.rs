@@ -136,7 +136,7 @@ pub struct ClusterArgs {
     pub namespace: Option<String>,
 
     /// Lease for leader election among replicas; the leader writes statuses
-    #[arg(long, value_name = "NAME", default_value = "pointsman-controller", value_parser = name)]
+    #[arg(long, value_name = "NAME", default_value = pointsman_kube::lease::LEASE_NAME, value_parser = name)]
     pub lease: String,
 
     /// Name of this replica [default: random]

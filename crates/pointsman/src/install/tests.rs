@@ -73,8 +73,12 @@ fn the_documented_permissions_are_those_of_the_table() {
             format!("`{group}`")
         };
         let scope = permission.scope.description();
+        let names = match permission.resource_names {
+            [] => String::new(),
+            names => format!(" named {}", list(names)),
+        };
         format!(
-            "| {group} | {} | {} | {scope} | {purpose} |",
+            "| {group} | {}{names} | {} | {scope} | {purpose} |",
             list(resources),
             verbs.join(", ")
         )
