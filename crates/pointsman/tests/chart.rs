@@ -16,8 +16,8 @@ const CASES: &[(&str, &str)] = &[
         "--image registry.example/pointsman:v2 --image-pull-policy Never --replicas 3 --log-level debug --bind-address ::",
     ),
     (
-        "controllerName=example.com/c,gatewayClass.name=edge,gatewayClass.parameters.namespace=infra,gatewayClass.parameters.name=p",
-        "--controller-name example.com/c --gateway-class edge --parameters infra/p",
+        "controllerName=example.com/c,gatewayClass.name=edge.example,gatewayClass.parameters.namespace=infra,gatewayClass.parameters.name=p.1",
+        "--controller-name example.com/c --gateway-class edge.example --parameters infra/p.1",
     ),
     (
         "watchNamespaces={a,b},crds.install=false,serviceMonitor.enabled=true",
@@ -102,6 +102,13 @@ fn values_that_the_schema_excludes_are_rejected() {
         ("watchNamespaces={A}", "watchNamespaces"),
         ("bindAddress=10.0.0.1", "bindAddress"),
         ("gatewayClass.parameters.name=p", "parameters"),
+        (
+            "watchNamespaces={a},gatewayClass.parameters.name=p,gatewayClass.parameters.namespace=infra",
+            "namespace infra is not in watchNamespaces",
+        ),
+        ("image.repository=bad image", "image/repository"),
+        ("logLevel=!!", "logLevel"),
+        ("podLabels.app\\.kubernetes\\.io/name=x", "podLabels"),
         ("unknown=1", "unknown"),
     ] {
         let output = helm(values);

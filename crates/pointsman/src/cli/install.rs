@@ -12,7 +12,7 @@ pub const DEFAULT_GATEWAY_CLASS: &str = "pointsman";
 #[derive(Args)]
 pub struct Install {
     /// Image of the controller and of the proxies that it starts
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = image)]
     pub image: String,
 
     /// Pull policy of the image
@@ -34,10 +34,10 @@ pub struct Install {
     pub controller_name: String,
 
     /// Name of the GatewayClass to create
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_GATEWAY_CLASS, value_parser = label)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_GATEWAY_CLASS, value_parser = subdomain)]
     pub gateway_class: String,
 
-    /// GatewayParameters for all Gateways of the GatewayClass
+    /// GatewayParameters for all Gateways of the GatewayClass, in a watched namespace
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name)]
     pub parameters: Option<Name>,
 
@@ -46,7 +46,7 @@ pub struct Install {
     pub replicas: u16,
 
     /// Log level of the controller, in the syntax of RUST_LOG
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: String,
 
     /// Address that the controller's pods listen on: 0.0.0.0, or :: on clusters with IPv6
@@ -107,9 +107,34 @@ fn label(text: &str) -> Result<String, String> {
     }
 }
 
+/// Checks the form of names that are not part of a DNS name.
+fn subdomain(text: &str) -> Result<String, String> {
+    match text.len() <= 253 && text.split('.').all(|part| label(part).is_ok()) {
+        true => Ok(text.to_owned()),
+        false => Err(
+            "expected labels of lower-case letters, digits and hyphens, separated by dots"
+                .to_owned(),
+        ),
+    }
+}
+
+fn image(text: &str) -> Result<String, String> {
+    match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(text.to_owned()),
+        false => Err("expected the name of an image, without spaces".to_owned()),
+    }
+}
+
+fn log_level(text: &str) -> Result<String, String> {
+    match tracing_subscriber::EnvFilter::try_new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn object_name(text: &str) -> Result<Name, String> {
     match text.split_once('/') {
-        Some((namespace, name)) => Ok(Name::new(label(namespace)?, label(name)?)),
+        Some((namespace, name)) => Ok(Name::new(label(namespace)?, subdomain(name)?)),
         None => Err("expected NAMESPACE/NAME".to_owned()),
     }
 }

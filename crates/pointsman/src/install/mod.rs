@@ -11,7 +11,7 @@ mod tests;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use pointsman_resources::to_yaml;
 use serde_json::{Value, json};
 
@@ -37,7 +37,20 @@ pub fn run(arguments: &Install) -> Result<ExitCode> {
 
 /// Returns the YAML documents of an installation.
 fn documents(arguments: &Install) -> Result<Vec<String>> {
-    let mut documents = vec![to_yaml(&namespace(arguments))];
+    if let Some(parameters) = &arguments.parameters {
+        let namespaces = &arguments.watch_namespaces;
+        let is_watched = |namespace: &String| **namespace == *parameters.namespace;
+        // They could not be read, and no Gateway of the class would be accepted.
+        ensure!(
+            namespaces.is_empty() || namespaces.iter().any(is_watched),
+            "--parameters {parameters}: the namespace is not watched; add --watch-namespace {}",
+            parameters.namespace
+        );
+    }
+    let mut documents = Vec::new();
+    if !is_shared(&arguments.namespace) {
+        documents.push(to_yaml(&namespace(arguments)));
+    }
     let crds = CRDS.iter().filter(|_| !arguments.skip_crds).copied();
     let crds = crds.chain(arguments.kuma_crds.then_some(KUMA_CRDS));
     documents.extend(crds.map(str::to_owned));
@@ -47,6 +60,11 @@ fn documents(arguments: &Install) -> Result<Vec<String>> {
     objects.extend(monitoring::objects(arguments)?);
     documents.extend(objects.iter().map(to_yaml));
     Ok(documents)
+}
+
+/// Returns whether a namespace exists in every cluster. To delete the manifests must not delete it.
+fn is_shared(namespace: &str) -> bool {
+    namespace == "default" || namespace.starts_with("kube-")
 }
 
 fn namespace(arguments: &Install) -> Value {

@@ -160,6 +160,34 @@ fn with_watched_namespaces_the_cluster_role_covers_only_what_no_role_can() {
 }
 
 #[test]
+fn names_may_have_dots_where_the_api_server_accepts_them() {
+    let objects = objects("--gateway-class edge.example --parameters infra/p.1");
+    let class = of_kind(&objects, "GatewayClass")[0];
+    assert_eq!(class["metadata"]["name"], "edge.example");
+    assert_eq!(class["spec"]["parametersRef"]["name"], "p.1");
+}
+
+#[test]
+fn parameters_in_a_namespace_that_is_not_watched_are_refused() {
+    let result = |line: &str| documents(&arguments(line)).map(drop);
+    let error = result("--watch-namespace a --parameters infra/p").expect_err("not watched");
+    assert_eq!(
+        error.to_string(),
+        "--parameters infra/p: the namespace is not watched; add --watch-namespace infra"
+    );
+    assert!(result("--watch-namespace a --watch-namespace infra --parameters infra/p").is_ok());
+    assert!(result("--parameters infra/p").is_ok());
+}
+
+// "install -n default | kubectl delete -f -"
+#[test]
+fn namespaces_that_every_cluster_has_are_not_printed() {
+    let printed = |line: &str| of_kind(&objects(line), "Namespace").len();
+    assert_eq!(printed(""), 1);
+    assert_eq!(printed("-n default") + printed("-n kube-system"), 0);
+}
+
+#[test]
 fn names_that_the_api_server_would_reject_are_rejected() {
     for invalid in [
         "--namespace A",
@@ -167,6 +195,10 @@ fn names_that_the_api_server_would_reject_are_rejected() {
         "--controller-name example.com",
         "--controller-name Example.com/c",
         "--parameters name",
+        "--parameters a.b/name",
+        "--image a\u{a0}b",
+        "--log-level !!",
+        "--gateway-class a..b",
         "--replicas 0",
         "--bind-address 10.0.0.1",
     ] {
