@@ -132,6 +132,10 @@ pub struct ProxyParameters {
     pub trusted_proxies: Option<Vec<String>>,
     /// Ranges of load balancers whose connections begin with a PROXY protocol header.
     pub proxy_protocol: Option<Vec<String>>,
+    /// Time for which a terminating proxy still accepts connections; defaults to `5s`.
+    pub drain_delay: Option<String>,
+    /// Time for which a terminating proxy finishes its requests afterwards; defaults to `30s`.
+    pub drain: Option<String>,
     /// Oldest version of TLS that listeners accept: `1.2` or `1.3`.
     #[serde(rename = "minTLSVersion")]
     pub min_tls_version: Option<String>,

@@ -1,7 +1,8 @@
 //! Schema of GatewayParameters. Fields of Pods are checked by the API server when the generated objects are applied.
 
 use super::patterns::{IMAGE, IP_RANGE, LABEL_VALUE, SUBDOMAIN};
-use super::rules::text;
+use super::rules::{duration_in, text};
+use super::shared::duration;
 use super::{Findings, Schema, int32, integer, list, map, object, one_of, open_object, string};
 use crate::document::Node;
 
@@ -57,7 +58,14 @@ fn proxy() -> Schema {
         .field("limits", map(string().size(1..=32)).max(64))
         .field("trustedProxies", ranges())
         .field("proxyProtocol", ranges())
+        .field("drainDelay", drain_time())
+        .field("drain", drain_time())
         .field("minTLSVersion", one_of(&["1.2", "1.3"]))
+}
+
+/// Time that a terminating proxy takes at most.
+fn drain_time() -> Schema {
+    duration().rule(duration_in(0, 3_600_000, "at most 1h"))
 }
 
 fn patches() -> Schema {

@@ -227,6 +227,27 @@ fn static_addresses_of_other_services_are_external_addresses() {
 }
 
 #[test]
+fn pods_are_killed_only_after_their_drain_period() {
+    let of = |proxy: Value| {
+        let gateway = gateway(json!({"proxy": proxy}));
+        let line = command_line(&gateway);
+        let flags = line.into_iter().filter(|flag| flag.starts_with("--drain"));
+        let grace = pod(&gateway)["terminationGracePeriodSeconds"].take();
+        (flags.collect::<Vec<_>>().join(" "), grace)
+    };
+    let default = of(json!({}));
+    assert_eq!(
+        default,
+        ("--drain-delay=5s --drain=30s".to_owned(), json!(40))
+    );
+    let long = of(json!({"drainDelay": "1m", "drain": "1h500ms"}));
+    assert_eq!(
+        long,
+        ("--drain-delay=1m --drain=1h500ms".to_owned(), json!(3666))
+    );
+}
+
+#[test]
 fn parameters_of_pods_and_proxies_reach_them() {
     let gateway = gateway(json!({
         "pod": {

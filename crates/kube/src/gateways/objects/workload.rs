@@ -4,7 +4,9 @@
 //! balancers have removed it.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use pointsman_binding::bound::duration;
 use pointsman_resources::parameters::{AccessLog, Workload};
 use serde_json::{Value, json};
 
@@ -13,12 +15,12 @@ use crate::identity::tokens::AUDIENCE;
 
 /// User and group of the image.
 const USER: u32 = 65532;
-/// Seconds for which a terminating proxy accepts connections, until EndpointSlices and load balancers no longer contain it.
-const DRAIN_DELAY: u32 = 5;
-/// Drain period in seconds.
-const DRAIN: u32 = 30;
-/// Seconds from the end of the drain period to SIGKILL.
-const EXIT: u32 = 5;
+/// Default time for which a terminating proxy accepts connections, until EndpointSlices and load balancers no longer contain it.
+const DRAIN_DELAY: &str = "5s";
+/// Default time for which it finishes its requests afterwards.
+const DRAIN: &str = "30s";
+/// Time from the end of the drain period to SIGKILL.
+const EXIT: Duration = Duration::from_secs(5);
 /// Lifetime of a token in seconds; kubelets renew it before.
 const TOKEN_LIFETIME: u32 = 3600;
 
@@ -53,7 +55,7 @@ fn pod(context: &Context<'_>) -> Value {
         "serviceAccountName": context.name,
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
-        "terminationGracePeriodSeconds": DRAIN_DELAY + DRAIN + EXIT,
+        "terminationGracePeriodSeconds": grace_period(context),
         "securityContext": {
             "runAsNonRoot": true,
             "runAsUser": USER,
@@ -84,6 +86,27 @@ fn pod(context: &Context<'_>) -> Value {
     let class = parameters.priority_class_name.as_deref();
     set("priorityClassName", class.map(Value::from));
     pod
+}
+
+/// Returns how long a terminating proxy accepts connections, and how long it finishes requests afterwards.
+fn drain_times<'c>(context: &'c Context<'_>) -> (&'c str, &'c str) {
+    let parameters = &context.parameters.proxy;
+    (
+        parameters.drain_delay.as_deref().unwrap_or(DRAIN_DELAY),
+        parameters.drain.as_deref().unwrap_or(DRAIN),
+    )
+}
+
+/// Returns the time from SIGTERM to SIGKILL in seconds.
+fn grace_period(context: &Context<'_>) -> u64 {
+    let (drain_delay, drain) = drain_times(context);
+    let times = [drain_delay, drain].into_iter().filter_map(duration);
+    let total = times.sum::<Duration>() + EXIT;
+    total
+        .as_millis()
+        .div_ceil(1000)
+        .try_into()
+        .unwrap_or(u64::MAX)
 }
 
 /// Returns the topology spread constraints. They select the Pods of this Gateway unless they have a selector.
@@ -154,6 +177,7 @@ fn cpu_request(context: &Context<'_>) -> &'static str {
 fn command_line(context: &Context<'_>) -> Vec<String> {
     let settings = context.settings;
     let parameters = &context.parameters.proxy;
+    let (drain_delay, drain) = drain_times(context);
     let mut line = vec![
         "proxy".to_owned(),
         format!("--control-plane={}", settings.control_plane),
@@ -164,8 +188,8 @@ fn command_line(context: &Context<'_>) -> Vec<String> {
         "--all-addresses".to_owned(),
         format!("--low-port-offset={LOW_PORT_OFFSET}"),
         format!("--probes={}", SocketAddr::new(settings.probes, PROBES_PORT)),
-        format!("--drain-delay={DRAIN_DELAY}s"),
-        format!("--drain={DRAIN}s"),
+        format!("--drain-delay={drain_delay}"),
+        format!("--drain={drain}"),
     ];
     match parameters.access_log {
         AccessLog::Off => {}
