@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::events::{EventSink, Events};
 use crate::gateways::{self, Applier, InfrastructureSink, Registry, Watches};
-use crate::identity::authority::{CertificateRenewal, Published};
+use crate::identity::authority::{CertificateRenewal, PublishedAuthority};
 use crate::lease::{Candidate, Election, Holder};
 use crate::requests::with_timeout;
 use crate::{Metrics, Settings, Source, StatusWriter};
@@ -24,7 +24,7 @@ pub struct Cluster {
     /// The election, which ends last: the Lease is released after the last write.
     election: JoinSet<()>,
     writers: JoinSet<()>,
-    authority: Option<Published>,
+    authority: Option<PublishedAuthority>,
     generated: Option<Generated>,
 }
 
@@ -123,11 +123,12 @@ impl Cluster {
     }
 
     /// Returns the kinds that have not been listed yet; empty once the reconciler has everything.
-    pub fn waits_for(&self) -> Vec<String> {
-        let mut waits_for = self.source.waits_for();
+    pub fn pending_watches(&self) -> Vec<String> {
+        let mut pending_watches = self.source.pending_watches();
         let generated = self.generated.iter();
-        waits_for.extend(generated.flat_map(|generated| generated.registry.waits_for()));
-        waits_for
+        pending_watches
+            .extend(generated.flat_map(|generated| generated.registry.pending_watches()));
+        pending_watches
     }
 
     /// Returns the sink for the objects to generate for Gateways, if this installation generates any.
@@ -152,7 +153,7 @@ impl Cluster {
     }
 
     /// Returns the certificate authority of the control plane, if the settings ask for one.
-    pub fn authority(&self) -> Option<&Published> {
+    pub fn authority(&self) -> Option<&PublishedAuthority> {
         self.authority.as_ref()
     }
 

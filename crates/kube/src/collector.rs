@@ -74,10 +74,10 @@ impl Collector {
     }
 
     /// Passes on changes of a watch.
-    pub fn put(&self, batch: Batch) {
+    pub fn forward_changes(&self, batch: Batch) {
         let mut state = self.lock();
         state.merge(batch, &self.events);
-        state.pass_on(&self.inbox);
+        state.forward(&self.inbox);
     }
 
     /// Passes on the changes of a completed list, and marks the watch as listed.
@@ -87,14 +87,14 @@ impl Collector {
         if state.unlisted.remove(scope).is_some() && state.unlisted.is_empty() {
             tracing::info!("all kinds have been listed");
         }
-        state.pass_on(&self.inbox);
+        state.forward(&self.inbox);
     }
 
     /// Passes on the kinds that the cluster serves.
     pub fn put_served_api(&self, api: ServedApi) {
         let mut state = self.lock();
         state.held.served_api = Some(Arc::new(api));
-        state.pass_on(&self.inbox);
+        state.forward(&self.inbox);
     }
 
     /// Records why a watch has not been listed yet.
@@ -105,7 +105,7 @@ impl Collector {
     }
 
     /// Returns the watches that have not been listed yet, with the reason if known; empty once the reconciler has everything.
-    pub fn waits_for(&self) -> Vec<String> {
+    pub fn pending_watches(&self) -> Vec<String> {
         let state = self.lock();
         let unlisted = state.unlisted.iter();
         unlisted
@@ -151,7 +151,7 @@ impl CollectorState {
         }
     }
 
-    fn pass_on(&mut self, inbox: &Inbox) {
+    fn forward(&mut self, inbox: &Inbox) {
         if self.unlisted.is_empty() && !self.held.is_empty() {
             let update = std::mem::take(&mut self.held);
             inbox.merge(|pending| pending.merge(update));
@@ -192,10 +192,10 @@ mod tests {
         let kinds = [Kind::Secret, Kind::Gateway, Kind::Mesh];
         let collector = Collector::new(inbox.clone(), Arc::default(), kinds.into_iter().map(scope));
         collector.complete(&scope(Kind::Secret), batch("a"));
-        collector.put(batch("b"));
+        collector.forward_changes(batch("b"));
         collector.record_error(&scope(Kind::Gateway), "forbidden");
         collector.record_error(&scope(Kind::Secret), "lost");
-        assert_eq!(collector.waits_for(), ["Gateway: forbidden", "Mesh"]);
+        assert_eq!(collector.pending_watches(), ["Gateway: forbidden", "Mesh"]);
         collector.complete(&scope(Kind::Gateway), Batch::default());
         assert!(inbox.take().is_none());
         collector.complete(&scope(Kind::Mesh), Batch::default());
@@ -205,7 +205,7 @@ mod tests {
             first.findings.is_some(),
             "an empty list is published as well"
         );
-        collector.put(batch("c"));
+        collector.forward_changes(batch("c"));
         assert_eq!(inbox.take().expect("at once").objects.len(), 1);
         // A relist without changes reports nothing.
         collector.complete(&scope(Kind::Secret), Batch::default());

@@ -73,7 +73,7 @@ impl Source {
         }
         let (sender, api) = watch::channel(api);
         tasks.spawn(discovery::follow(client, sender));
-        tasks.spawn(pass_on(api.clone(), served, collector.clone()));
+        tasks.spawn(forward_served_kinds(api.clone(), served, collector.clone()));
         tasks.spawn(report_waiting(collector.clone()));
         Ok(Source {
             api,
@@ -88,8 +88,8 @@ impl Source {
     }
 
     /// Returns the watches that have not been listed yet; empty once the reconciler has everything.
-    pub fn waits_for(&self) -> Vec<String> {
-        self.collector.waits_for()
+    pub fn pending_watches(&self) -> Vec<String> {
+        self.collector.pending_watches()
     }
 }
 
@@ -136,7 +136,7 @@ fn served_as(api: &Api, kind: Kind) -> Option<ApiResource> {
 }
 
 /// Passes the served kinds to watches and to the reconciler.
-async fn pass_on(
+async fn forward_served_kinds(
     mut api: watch::Receiver<Api>,
     served: BTreeMap<Kind, watch::Sender<Option<ApiResource>>>,
     collector: Arc<Collector>,
@@ -159,10 +159,10 @@ async fn pass_on(
 async fn report_waiting(collector: Arc<Collector>) {
     loop {
         tokio::time::sleep(WAITING_INTERVAL).await;
-        let waits_for = collector.waits_for();
-        if waits_for.is_empty() {
+        let pending_watches = collector.pending_watches();
+        if pending_watches.is_empty() {
             return;
         }
-        tracing::warn!("waiting for {}", waits_for.join("; "));
+        tracing::warn!("waiting for {}", pending_watches.join("; "));
     }
 }

@@ -143,9 +143,10 @@ impl Watch {
                     let took = clock::unix_micros() - changed.as_microsecond();
                     self.metrics.record_endpoint_change(took.max(0));
                 }
-                self.collector.put(self.objects.apply(version, &object));
+                self.collector
+                    .forward_changes(self.objects.apply(version, &object));
             }
-            Event::Delete(object) => self.collector.put(self.objects.delete(&object)),
+            Event::Delete(object) => self.collector.forward_changes(self.objects.delete(&object)),
         }
     }
 

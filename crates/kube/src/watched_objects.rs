@@ -33,7 +33,7 @@ pub struct WatchedObjects {
     kind: Kind,
     objects: HashMap<Name, Object>,
     /// A list that is being received.
-    listing: Option<Listing>,
+    listing: Option<PartialList>,
 }
 
 struct Object {
@@ -42,7 +42,7 @@ struct Object {
 }
 
 #[derive(Default)]
-struct Listing {
+struct PartialList {
     names: HashSet<Name>,
     batch: Batch,
 }
@@ -60,7 +60,7 @@ impl WatchedObjects {
     /// Starts a list. An incomplete previous one is discarded.
     pub fn begin_list(&mut self) {
         // Its versions are discarded as well, because its changes were not delivered.
-        if let Some(listing) = self.listing.replace(Listing::default()) {
+        if let Some(listing) = self.listing.replace(PartialList::default()) {
             for key in listing.batch.update.objects.keys() {
                 if let Some(object) = self.objects.get_mut(&key.name) {
                     object.resource_version = Box::default();
@@ -79,7 +79,7 @@ impl WatchedObjects {
 
     /// Completes the list: objects that are not in it were deleted.
     pub fn end_list(&mut self) -> Batch {
-        let Listing { names, mut batch } = self.listing.take().unwrap_or_default();
+        let PartialList { names, mut batch } = self.listing.take().unwrap_or_default();
         let watched = self.objects.keys();
         let gone: Vec<Name> = watched
             .filter(|name| !names.contains(name))

@@ -341,7 +341,7 @@ async fn start(cluster: &Cluster, client: &Client, installation: Installation) -
         .controller_with(client.clone(), settings(cluster, installation))
         .await;
     eventually("everything is listed", async || {
-        controller.cluster().source().waits_for().is_empty()
+        controller.cluster().source().pending_watches().is_empty()
     })
     .await;
     controller

@@ -33,7 +33,7 @@ async fn objects_are_known_from_their_creation_to_their_deletion() {
         cluster.key(Kind::Gateway, "later"),
     );
     eventually("it is listed", async || controller.knows(&before)).await;
-    assert!(controller.cluster().source().waits_for().is_empty());
+    assert!(controller.cluster().source().pending_watches().is_empty());
     cluster.gateway("later").await;
     eventually("it is new", async || controller.knows(&later)).await;
     cluster.delete("Gateway", "before").await;
@@ -60,7 +60,7 @@ async fn kinds_appear_and_disappear_and_an_invalid_object_affects_no_other() {
     .await;
     let controller = cluster.controller().await;
     eventually("everything is listed", async || {
-        controller.cluster().source().waits_for().is_empty()
+        controller.cluster().source().pending_watches().is_empty()
     })
     .await;
     cluster
@@ -183,7 +183,7 @@ async fn a_role_in_a_namespace_is_sufficient_to_serve_it() {
         common::parent(&route, &cluster.controller_name).is_some()
     })
     .await;
-    assert!(controller.cluster().source().waits_for().is_empty());
+    assert!(controller.cluster().source().pending_watches().is_empty());
     assert!(!controller.knows(&other.key(Kind::HTTPRoute, "r")));
     drop(controller);
     cluster.clean_up().await;

@@ -22,7 +22,7 @@ use super::owner::{Ownership, ownership};
 use super::registry::Registry;
 use super::state::{ObservedObject, ObservedObjects};
 use crate::limit::Limit;
-use crate::status::Outcome;
+use crate::status::WriteOutcome;
 
 /// Sustained rate in requests per second, and burst.
 const RATE: (u32, u32) = (50, 100);
@@ -164,8 +164,8 @@ impl Applier {
             }
         }
         let outcome = match errors.is_empty() {
-            true => Outcome::Done,
-            false => Outcome::Failed,
+            true => WriteOutcome::Done,
+            false => WriteOutcome::Failed,
         };
         let failures: Vec<String> = errors.iter().filter_map(ApplyError::for_status).collect();
         let failure = (!failures.is_empty()).then(|| failures.join("; "));

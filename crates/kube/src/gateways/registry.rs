@@ -17,7 +17,7 @@ use super::name::object_name;
 use super::objects::ObjectKind;
 use super::observed::PodFacts;
 use super::state::{GatewayObjects, ObservedObject, ObservedObjects};
-use crate::status::{Outcome, Queue, Urgency};
+use crate::status::{Queue, Urgency, WriteOutcome};
 
 /// Kind that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,7 +78,7 @@ impl Registry {
     }
 
     /// Returns the watches that have not delivered a list yet.
-    pub fn waits_for(&self) -> Vec<String> {
+    pub fn pending_watches(&self) -> Vec<String> {
         let state = self.state();
         let unlisted = state.unlisted.iter();
         unlisted
@@ -169,7 +169,7 @@ impl Registry {
     }
 
     /// Records the outcome of an attempt. `failure` is the reason if it requires action by a user.
-    pub fn finish(&self, gateway: &Name, outcome: Outcome, failure: Option<String>) {
+    pub fn finish(&self, gateway: &Name, outcome: WriteOutcome, failure: Option<String>) {
         let mut state = self.state();
         state
             .queue
@@ -407,7 +407,7 @@ mod tests {
             let later = clock::instant() + std::time::Duration::from_secs(60);
             let taken = registry.take(later);
             if let Some(gateway) = &taken {
-                registry.finish(gateway, Outcome::Done, None);
+                registry.finish(gateway, WriteOutcome::Done, None);
             }
             taken.is_some()
         };
@@ -437,12 +437,12 @@ mod tests {
         assert_eq!(state.addresses.len(), 1);
         registry.record(&(SERVICE, None), object_key(), service(2), false);
         assert!(inbox.take().is_none(), "nothing that matters has changed");
-        registry.finish(&edge(), Outcome::Failed, Some("quota".to_owned()));
+        registry.finish(&edge(), WriteOutcome::Failed, Some("quota".to_owned()));
         let update = inbox.take().expect("it failed");
         let state = update.infrastructures[&edge()].as_ref().expect("a state");
         assert_eq!(state.failure.as_deref(), Some("quota"));
         registry.record(&(SERVICE, None), object_key(), None, false);
-        registry.finish(&edge(), Outcome::Done, None);
+        registry.finish(&edge(), WriteOutcome::Done, None);
         let update = inbox.take().expect("it is gone");
         assert_eq!(update.infrastructures[&edge()], None);
     }

@@ -11,7 +11,7 @@ use pointsman_control::clock;
 use tokio::sync::watch;
 
 use super::ca::{Authorities, CaError};
-pub use super::ca::{Rotation, Serving};
+pub use super::ca::{Rotation, ServingCertificate};
 
 /// Interval between reads of the Secret.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -50,11 +50,11 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
 
 /// The published state of an authority, for other parts of the process.
 #[derive(Clone, Debug)]
-pub struct Published {
+pub struct PublishedAuthority {
     /// Certificates that proxies trust, in PEM; empty until the Secret has been read.
     pub bundle: watch::Receiver<Arc<str>>,
     /// Certificate to serve proxies with; `None` until there is one.
-    pub serving: watch::Receiver<Option<Arc<Serving>>>,
+    pub serving: watch::Receiver<Option<Arc<ServingCertificate>>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub struct CertificateRenewal {
     settings: AuthoritySettings,
     owner: Option<OwnerReference>,
     bundle: watch::Sender<Arc<str>>,
-    serving: watch::Sender<Option<Arc<Serving>>>,
+    serving: watch::Sender<Option<Arc<ServingCertificate>>>,
     /// Error that was logged last.
     error: String,
 }
@@ -84,10 +84,10 @@ impl CertificateRenewal {
         client: Client,
         settings: AuthoritySettings,
         owner: Option<OwnerReference>,
-    ) -> (Self, Published) {
+    ) -> (Self, PublishedAuthority) {
         let bundle = watch::Sender::new(Arc::from(""));
         let serving = watch::Sender::new(None);
-        let published = Published {
+        let published = PublishedAuthority {
             bundle: bundle.subscribe(),
             serving: serving.subscribe(),
         };

@@ -91,7 +91,7 @@ pub struct Authorities {
 
 /// A serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Serving {
+pub struct ServingCertificate {
     /// Certificate chain in DER.
     pub chain: Vec<Vec<u8>>,
     /// Private key: PKCS #8 in DER.
@@ -273,7 +273,7 @@ impl Authorities {
         names: &[String],
         now: i64,
         rotation: &Rotation,
-    ) -> Result<Serving, CaError> {
+    ) -> Result<ServingCertificate, CaError> {
         let mut parameters = CertificateParams::new(names.to_vec())?;
         let loopback = [[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()];
         let loopback = loopback.map(SanType::IpAddress);
@@ -284,7 +284,7 @@ impl Authorities {
         (parameters.not_before, parameters.not_after) = (date(start), date(end));
         let key = KeyPair::generate()?;
         let certificate = parameters.signed_by(&key, &self.current.issuer()?)?;
-        Ok(Serving {
+        Ok(ServingCertificate {
             chain: vec![certificate.der().to_vec()],
             key: key.serialize_der(),
             issuer: self.current.certificate.clone(),
@@ -293,7 +293,7 @@ impl Authorities {
     }
 
     /// Returns whether a serving certificate must be replaced.
-    pub fn replaces(&self, serving: &Serving, now: i64) -> bool {
+    pub fn replaces(&self, serving: &ServingCertificate, now: i64) -> bool {
         serving.issuer != self.current.certificate || now >= serving.renew_at
     }
 }

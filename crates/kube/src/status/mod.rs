@@ -4,5 +4,5 @@ mod patch;
 mod queue;
 mod writer;
 
-pub(crate) use queue::{Outcome, Queue, Urgency};
+pub(crate) use queue::{Queue, Urgency, WriteOutcome};
 pub use writer::StatusWriter;

@@ -26,7 +26,7 @@ pub enum Urgency {
 
 /// Outcome of an attempt to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// The status is up to date, or the object was deleted.
     Done,
     /// The attempt failed and will be retried.
@@ -160,17 +160,17 @@ impl<T: Clone> Queue<T> {
     }
 
     /// Records the outcome of an attempt to write `value`.
-    pub fn finish(&mut self, key: &ObjectKey, value: T, outcome: Outcome, now: Instant) {
+    pub fn finish(&mut self, key: &ObjectKey, value: T, outcome: WriteOutcome, now: Instant) {
         let ticket = self.ticket();
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
         let delay = match outcome {
-            Outcome::Done => {
+            WriteOutcome::Done => {
                 entry.attempts = 0;
                 INTERVAL
             }
-            Outcome::Failed => {
+            WriteOutcome::Failed => {
                 entry.value.get_or_insert(value);
                 entry.attempts += 1;
                 let factor = 2_u32.saturating_pow(entry.attempts - 1);
@@ -234,8 +234,8 @@ mod tests {
     use pointsman_control::clock;
     use pointsman_resources::Kind;
 
-    use super::Outcome::{Done, Failed};
     use super::Urgency::{Background, Urgent};
+    use super::WriteOutcome::{Done, Failed};
     use super::*;
 
     fn key(name: &str) -> ObjectKey {

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::patch::{is_outdated, patch};
-use super::queue::{Outcome, Queue, Urgency};
+use super::queue::{Queue, Urgency, WriteOutcome};
 use crate::discovery;
 use crate::limit::Limit;
 use crate::metrics::{Metrics, WriteResult};
@@ -86,7 +86,7 @@ impl StatusWriter {
         api: watch::Receiver<discovery::Api>,
     ) {
         let mut limit = Limit::new(RATE.0, RATE.1);
-        let mut writes: JoinSet<(ObjectKey, Job, Outcome)> = JoinSet::new();
+        let mut writes: JoinSet<(ObjectKey, Job, WriteOutcome)> = JoinSet::new();
         loop {
             let mut wait = None;
             while *is_leader.borrow() && writes.len() < CONCURRENCY {
@@ -98,7 +98,7 @@ impl StatusWriter {
                 let resource = resource.filter(|resource| resource.has_status);
                 let write = resource.and_then(|resource| Write::new(&client, &resource.api, &job));
                 let Some(write) = write else {
-                    self.finish(&key, job, Outcome::Done);
+                    self.finish(&key, job, WriteOutcome::Done);
                     continue;
                 };
                 // Waits even if the status changes in the meantime: the wait takes a few milliseconds, less than the write.
@@ -135,7 +135,7 @@ impl StatusWriter {
         }
     }
 
-    fn finish(&self, key: &ObjectKey, job: Job, outcome: Outcome) {
+    fn finish(&self, key: &ObjectKey, job: Job, outcome: WriteOutcome) {
         self.queue().finish(key, job, outcome, clock::instant());
     }
 
@@ -209,7 +209,7 @@ impl Write {
     }
 
     /// Writes the status. After a conflict, reads the object and tries once more.
-    async fn run(mut self, job: &Job, metrics: &Metrics) -> Outcome {
+    async fn run(mut self, job: &Job, metrics: &Metrics) -> WriteOutcome {
         let mut result = self.send(metrics).await;
         if has_code(&result, CONFLICT) {
             result = match self.refresh(job).await {
@@ -219,16 +219,16 @@ impl Write {
             };
         }
         match &result {
-            Ok(()) => Outcome::Done,
+            Ok(()) => WriteOutcome::Done,
             // The object was deleted, which the watch will report.
-            Err(_) if has_code(&result, NOT_FOUND) => Outcome::Done,
+            Err(_) if has_code(&result, NOT_FOUND) => WriteOutcome::Done,
             Err(error) => {
                 let key = job.document.resource.key();
                 match has_code(&result, CONFLICT) {
                     true => tracing::debug!("status of {key}: {error}; retrying"),
                     false => tracing::warn!("status of {key}: {error}; retrying"),
                 }
-                Outcome::Failed
+                WriteOutcome::Failed
             }
         }
     }

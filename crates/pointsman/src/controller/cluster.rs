@@ -13,9 +13,9 @@ use pointsman_control::{Inbox, Reconciler, Snapshots, StatusSink};
 use pointsman_kube::connect::{Connection, connect};
 use pointsman_kube::gateways::{InfrastructureSettings, REPLACEMENT_DEADLINE};
 use pointsman_kube::identity::authority::{
-    AuthoritySettings, Published, Rotation, SECRET_NAME, Serving, service_names,
+    AuthoritySettings, PublishedAuthority, Rotation, SECRET_NAME, ServingCertificate, service_names,
 };
-use pointsman_kube::identity::own;
+use pointsman_kube::identity::own_account;
 use pointsman_kube::identity::tokens::Reviewer;
 use pointsman_kube::{Cluster, LeaseName, Settings};
 use pointsman_wire::client::TokenFile;
@@ -127,7 +127,7 @@ fn settings(arguments: &Controller, connection: &Connection, has_authority: bool
         }),
         address: None,
         instance: flags.instance.clone().unwrap_or_else(instance).into(),
-        owner: own::account(namespace),
+        owner: own_account::account(namespace),
         authority: has_authority.then(|| AuthoritySettings {
             namespace: namespace.clone(),
             secret: SECRET_NAME.to_owned(),
@@ -202,14 +202,14 @@ fn apply_first(reconciler: &mut Reconciler, inbox: &Inbox, cluster: &Cluster) ->
             return false;
         }
         // Without the state of generated objects, statuses would briefly report that there are none.
-        while !cluster.waits_for().is_empty() {
+        while !cluster.pending_watches().is_empty() {
             std::thread::sleep(LIST_INTERVAL);
             if inbox.is_closed() {
                 return false;
             }
         }
-        // Listed objects are put into the inbox before `waits_for` omits them.
-        let is_complete = cluster.waits_for().is_empty();
+        // Listed objects are put into the inbox before `pending_watches` omits them.
+        let is_complete = cluster.pending_watches().is_empty();
         if let Some(update) = inbox.take() {
             reconciler.apply_changes(update);
         }
@@ -265,7 +265,7 @@ fn follow(
 }
 
 /// Accepts proxies as soon as there is a certificate, and renews it.
-async fn accept_with_issued(acceptor: Acceptor, authority: Published) -> Result<()> {
+async fn accept_with_issued(acceptor: Acceptor, authority: PublishedAuthority) -> Result<()> {
     let mut serving = authority.serving;
     let first = serving.wait_for(Option::is_some).await?.clone();
     let first = first.context("the controller has no serving certificate")?;
@@ -286,7 +286,7 @@ async fn accept_with_issued(acceptor: Acceptor, authority: Published) -> Result<
     }
 }
 
-fn certificate(serving: &Serving) -> IssuedCertificate {
+fn certificate(serving: &ServingCertificate) -> IssuedCertificate {
     IssuedCertificate {
         chain: serving.chain.clone(),
         key: serving.key.clone(),

@@ -13,12 +13,12 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 #[derive(Deserialize)]
 struct Claims {
     #[serde(rename = "kubernetes.io")]
-    kubernetes: Bound,
+    kubernetes: BoundObjectClaims,
 }
 
 /// Objects that a token is bound to.
 #[derive(Deserialize)]
-struct Bound {
+struct BoundObjectClaims {
     namespace: String,
     serviceaccount: Account,
 }
