@@ -384,7 +384,7 @@ async fn compare(test: &str, installation: Installation) {
     let served = served(&cluster.client).await;
     for kind in ["clustertrustbundles", "serviceimports", "meshes"] {
         if !served.iter().any(|(_, resource)| resource == kind) {
-            eprintln!("{kind} are not served: their permissions are not compared");
+            tracing::warn!("{kind} are not served: their permissions are not compared");
         }
     }
 
