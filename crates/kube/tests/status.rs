@@ -172,6 +172,16 @@ async fn a_follower_writes_nothing_until_it_leads() {
     })
     .await;
     assert!(!follower.cluster().is_leader());
+    let metrics = follower.metrics_page();
+    assert!(
+        metrics.contains("pointsman_kubernetes_status_queue 0\n"),
+        "it has nothing to write"
+    );
+    let reconciled = "pointsman_kubernetes_reconcile_seconds_count ";
+    let count = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(reconciled));
+    assert_ne!(count, Some("0"), "it applies changes");
     leader.stop().await;
     cluster.route("after", "edge").await;
     eventually("the follower takes over", async || {

@@ -197,6 +197,8 @@ impl Cluster {
         let started = pointsman_kube::Cluster::start(client, &settings, inbox.clone()).await;
         let (cluster, sinks) = started.expect("the API server answers");
         let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone());
+        let metrics = cluster.metrics().clone();
+        reconciler = reconciler.with_timing(move |took| metrics.record_reconcile(took));
         reconciler = reconciler.with_controller(settings.controller);
         if let Some(sink) = cluster.infrastructure_sink() {
             reconciler = reconciler.with_sink(Box::new(sink));
