@@ -11,7 +11,7 @@ impl ClientState {
         let disconnected = self.disconnected.map(|since| Instant::now() - since);
         metrics.gauge(
             "pointsman_control_plane_connected",
-            "1 if the proxy follows a control plane, 0 if it runs on the last configuration.",
+            "1 while the proxy is connected to a control plane.",
             u8::from(self.connected.is_some()),
         );
         metrics.gauge(
@@ -36,7 +36,7 @@ impl ClientState {
         );
         metrics.counter(
             "pointsman_control_plane_failures_total",
-            "Attempts to connect that failed, and connections that were lost.",
+            "Failed connection attempts and lost connections.",
             self.failures,
         );
     }

@@ -14,12 +14,12 @@ impl Server {
         let controllers = controllers.iter().filter(|other| other.is_connected);
         metrics.gauge(
             "pointsman_xds_controllers",
-            "Other controllers of the cluster whose proxies this one knows.",
+            "Other replicas that report their proxies to this one.",
             controllers.count(),
         );
         metrics.gauge(
             "pointsman_xds_pending_routes",
-            "Routes and policies that are not known to be in effect on all proxies that serve them.",
+            "Routes and policies not yet confirmed in effect on all proxies that serve them.",
             self.pending_routes(),
         );
         let effects = self.effect_histogram();
@@ -31,17 +31,17 @@ impl Server {
         );
         metrics.counter(
             "pointsman_xds_refused_subscriptions_total",
-            "Subscriptions that asked for something that the proxy may not have.",
+            "Subscriptions to resources that the proxy is not authorized for.",
             self.refusals(),
         );
         metrics.counter(
             "pointsman_xds_rejected_credentials_total",
-            "Streams of proxies that were refused because their token is missing or invalid.",
+            "Proxy streams rejected because their token is missing or invalid.",
             self.rejected_credentials(),
         );
         metrics.counter(
             "pointsman_xds_handshake_failures_total",
-            "TLS handshakes with proxies that failed.",
+            "Failed TLS handshakes with proxies.",
             self.handshake_failures(),
         );
     }
