@@ -97,7 +97,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
 /// Receives the configuration of a group of proxies once, through a cache.
 async fn receive(arguments: &Arguments, group: usize) -> Result<Replica, Failure> {
     let folder = std::env::temp_dir().join(format!("simulated-{}-{group}", std::process::id()));
-    let cache = Cache::new(folder.clone(), false);
+    let cache = Cache::open(folder.clone(), false)?;
     let (sender, mut commits) = mpsc::channel(1);
     let options = options(arguments, group, Some(cache.clone()))?;
     let subscription = options.subscription.clone();
