@@ -145,6 +145,7 @@ fn send(path: &str, bytes: Vec<u8>) {
             address: ([127, 0, 0, 1], 1).into(),
             identities: None,
             token: None,
+            certificate_expires: None,
         };
         let serving = tokio::spawn(server.clone().serve(far, peer));
         let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -182,7 +183,7 @@ fn load(mut bytes: Vec<u8>) {
     let hash = digest(&SHA256, &bytes);
     bytes.extend(hash.as_ref());
     std::fs::write(FOLDER.join("snapshot"), &bytes).expect("written");
-    let cache = Cache::new(FOLDER.clone(), true);
+    let cache = Cache::open(FOLDER.clone(), true).expect("a cache");
     if let Ok(mut replica) = cache.load(&Subscription::Everything) {
         Tables::default().apply(&replica.commit());
     }
