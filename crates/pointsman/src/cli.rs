@@ -166,7 +166,7 @@ pub struct AdminArgs {
     pub hosts: Vec<String>,
 
     /// Address of a second server that serves only /healthz, /readyz and /metrics, for kubelets and Prometheus [default: none]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = |text: &str| socket_address(text, "0.0.0.0:15021"))]
     pub probes: Option<SocketAddr>,
 }
 
@@ -335,10 +335,16 @@ fn admin(text: &str) -> Result<AdminAddress, String> {
     if text == "off" {
         return Ok(None);
     }
+    let address = socket_address(text, "127.0.0.1:15000");
+    address
+        .map(Some)
+        .map_err(|expected| format!("{expected}, or `off`"))
+}
+
+/// Parses an address to listen on. Host names are not resolved.
+fn socket_address(text: &str, example: &str) -> Result<SocketAddr, String> {
     let address = text.parse();
-    address.map(Some).map_err(|_| {
-        "expected ADDRESS:PORT, such as 127.0.0.1:15000 or [::1]:15000, or `off`".to_owned()
-    })
+    address.map_err(|_| format!("expected an IP address and a port, such as {example}"))
 }
 
 fn access_log(text: &str) -> Result<AccessLogOptions, String> {

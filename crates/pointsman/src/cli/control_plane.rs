@@ -13,7 +13,7 @@ use pointsman_wire::server::{Selector, Subscription};
 use pointsman_wire::tls::TlsFiles;
 
 use super::install::PullPolicy;
-use super::{AdminArgs, DataPlaneArgs, EndpointArgs, PermissionArgs, duration};
+use super::{AdminArgs, DataPlaneArgs, EndpointArgs, PermissionArgs, duration, socket_address};
 
 /// Files for mutual TLS between control plane and proxies.
 #[derive(Args)]
@@ -68,7 +68,7 @@ pub struct Controller {
     /// Address of the xDS server for proxies [default: 0.0.0.0:15010; with -f 127.0.0.1:15010]
     ///
     /// With -f and without TLS, a loopback address is required.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = |text: &str| socket_address(text, "127.0.0.1:15010"))]
     pub xds: Option<SocketAddr>,
 
     #[command(flatten)]

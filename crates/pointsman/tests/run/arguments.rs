@@ -33,7 +33,15 @@ fn an_invalid_argument_is_named() {
         (&["run", "-f", "m", "--port-offset", "70000"], "70000"),
         (
             &["run", "-f", "m", "--admin", "15000"],
-            "such as 127.0.0.1:15000",
+            "expected an IP address and a port, such as 127.0.0.1:15000, or `off`",
+        ),
+        (
+            &["run", "-f", "m", "--probes", "localhost:15021"],
+            "expected an IP address and a port, such as 0.0.0.0:15021",
+        ),
+        (
+            &["controller", "--xds", "localhost:15010"],
+            "expected an IP address and a port, such as 127.0.0.1:15010",
         ),
         (&["run", "-f", "m", "--workers", "0"], "1..=1024"),
         (
