@@ -9,7 +9,7 @@ use regex::Regex;
 #[derive(Clone, Debug)]
 pub struct Expression {
     pattern: Pattern,
-    /// `None` if it does not compile, which is possible with a newer control plane; it matches nothing then.
+    /// `None` if it does not compile, and matches nothing then. [`Pattern::new`] accepts no such expression, so a rule that has one is rejected before.
     regex: Option<Regex>,
 }
 
