@@ -1,12 +1,12 @@
 //! A client of the admin server, for commands that query a running process. It sends one request per connection, without TLS.
 
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::de::DeserializeOwned;
 
 /// Address of the admin server, unless another one is given.
@@ -14,6 +14,9 @@ pub const DEFAULT_SERVER: &str = "http://127.0.0.1:15000";
 
 /// Largest response. `/status` has all objects of a cluster that have a status.
 const MAX_RESPONSE: u64 = 1024 * 1024 * 1024;
+
+/// Follows an error that is typical for the xDS server, which accepts only HTTP/2, possibly over TLS.
+const XDS_HINT: &str = " (is this the address of --xds instead of --admin?)";
 
 /// URL of an admin server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,8 +97,20 @@ impl ServerUrl {
         let mut bytes = Vec::new();
         let sent = stream.write_all(request.as_bytes());
         let received = sent.and_then(|()| stream.take(MAX_RESPONSE).read_to_end(&mut bytes));
-        received.with_context(|| format!("{self} does not respond"))?;
-        parse(&bytes).with_context(|| format!("{self} is not an admin server"))
+        received.map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::ConnectionReset => XDS_HINT,
+                _ => "",
+            };
+            anyhow!("{self} does not respond: {error}{hint}")
+        })?;
+        parse(&bytes).map_err(|error| {
+            let hint = match bytes.starts_with(b"HTTP/1.") {
+                true => "",
+                false => XDS_HINT,
+            };
+            anyhow!("{self} is not an admin server: {error}{hint}")
+        })
     }
 
     fn connect(&self, timeout: Duration) -> Result<TcpStream> {

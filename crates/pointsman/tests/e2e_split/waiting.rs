@@ -71,7 +71,10 @@ async fn status_says_why_there_is_no_list() {
             format!("http://{}", proxy.admin()),
             "only a controller serves /proxies",
         ),
-        (format!("http://{}", plane.xds()), "does not respond"),
+        (
+            format!("http://{}", plane.xds()),
+            " (is this the address of --xds instead of --admin?)",
+        ),
         (
             "https://localhost:1".to_owned(),
             "admin servers have no TLS",
