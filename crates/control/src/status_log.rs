@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pointsman_binding::status::{Condition, Status};
+use pointsman_binding::status::{Condition, ConditionStatus, IN_EFFECT, Status};
 use pointsman_binding::{CONTROLLER_NAME, Warning};
 use pointsman_resources::text::counted;
 use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
@@ -41,6 +41,8 @@ enum Level {
     Condition,
     /// Valid but surprising configuration. Logged as a warning.
     Warning,
+    /// A rollout that was a problem and of which nothing is known at present. Logged as information, and not counted.
+    Unknown,
 }
 
 /// A problem and its position. The order is that of the log: by level, then from top to bottom of each file.
@@ -52,6 +54,8 @@ struct LoggedProblem {
     line: usize,
     column: usize,
     text: String,
+    /// Section whose rollout it concerns; `None` if it does not.
+    rollout: Option<String>,
 }
 
 impl fmt::Display for LoggedProblem {
@@ -97,24 +101,53 @@ impl StatusLog {
             line: finding.line,
             column: finding.column,
             text: finding.text(),
+            rollout: None,
         });
         self.replace(ProblemSource::Input, keyed(problems));
     }
 
     /// Replaces the problems of an object. `None` if the object was deleted.
     pub fn record_status(&mut self, key: &ObjectKey, entry: Option<&StatusEntry>) {
+        let source = ProblemSource::Status(key.clone());
         let found = entry.and_then(|entry| Some((&entry.document, entry.status.as_ref()?)));
         let problems = found.into_iter().flat_map(|(document, status)| {
             let problems = problems(status).into_iter();
-            problems.map(|problem| LoggedProblem {
-                level: Level::Condition,
-                file: document.file.clone(),
-                line: document.line,
-                column: 0,
-                text: format!("{key}: {}", problem.text),
-            })
+            let problems = problems.map(|problem| (Level::Condition, problem));
+            let unknown = self.unknown_rollouts(&source, status).into_iter();
+            let unknown = unknown.map(|problem| (Level::Unknown, problem));
+            problems
+                .chain(unknown)
+                .map(|(level, problem)| LoggedProblem {
+                    level,
+                    file: document.file.clone(),
+                    line: document.line,
+                    column: 0,
+                    text: format!("{key}: {}", problem.text),
+                    rollout: problem.rollout,
+                })
         });
-        self.replace(ProblemSource::Status(key.clone()), keyed(problems));
+        let problems = keyed(problems);
+        self.replace(source, problems);
+    }
+
+    /// Returns the rollouts that were a problem when last recorded, and of which nothing is known now: a proxy that lags may have disconnected.
+    fn unknown_rollouts(&self, source: &ProblemSource, status: &Status) -> Vec<StatusProblem> {
+        let Some(known) = self.known.get(source) else {
+            return Vec::new();
+        };
+        let was_problem = |section: &str| {
+            let mut known = known.values();
+            known.any(|problem| problem.rollout.as_deref() == Some(section))
+        };
+        let conditions = status.conditions().into_iter();
+        let unknown = conditions.filter(|(section, condition)| {
+            condition.kind == IN_EFFECT
+                && condition.status == ConditionStatus::Unknown
+                && was_problem(section)
+        });
+        unknown
+            .map(|(section, condition)| StatusProblem::new(&section, &[condition]))
+            .collect()
     }
 
     /// Replaces the warnings about certificates, each with the entry of its object.
@@ -131,6 +164,7 @@ impl StatusLog {
                 line,
                 column,
                 text: format!("{}: {}: {}", warning.object, warning.field, warning.message),
+                rollout: None,
             })
         });
         self.replace(ProblemSource::Certificates, keyed(problems));
@@ -138,14 +172,23 @@ impl StatusLog {
 
     fn replace(&mut self, source: ProblemSource, new: Problems) {
         let old = self.known.remove(&source).unwrap_or_default();
+        // A rollout is resolved once it is in effect, not when its problem is another one.
+        let is_superseded = |problem: &LoggedProblem| {
+            let mut new = new.values();
+            problem.rollout.is_some() && new.any(|other| other.rollout == problem.rollout)
+        };
         for (key, problem) in &old {
-            *self.count(problem.level) -= 1;
-            if !new.contains_key(key) && !self.appeared.remove(problem) {
+            if let Some(count) = self.count(problem.level) {
+                *count -= 1;
+            }
+            if !new.contains_key(key) && !self.appeared.remove(problem) && !is_superseded(problem) {
                 self.resolved.insert(problem.clone());
             }
         }
         for (key, problem) in &new {
-            *self.count(problem.level) += 1;
+            if let Some(count) = self.count(problem.level) {
+                *count += 1;
+            }
             if !old.contains_key(key) && !self.resolved.remove(problem) {
                 self.appeared.insert(problem.clone());
             }
@@ -155,10 +198,11 @@ impl StatusLog {
         }
     }
 
-    fn count(&mut self, level: Level) -> &mut usize {
+    fn count(&mut self, level: Level) -> Option<&mut usize> {
         match level {
-            Level::Error | Level::Condition => &mut self.problems,
-            Level::Warning => &mut self.warnings,
+            Level::Error | Level::Condition => Some(&mut self.problems),
+            Level::Warning => Some(&mut self.warnings),
+            Level::Unknown => None,
         }
     }
 
@@ -184,6 +228,7 @@ impl StatusLog {
             match problem.level {
                 Level::Error => tracing::error!("{problem}"),
                 Level::Condition | Level::Warning => tracing::warn!("{problem}"),
+                Level::Unknown => tracing::info!("{problem}"),
             }
         }
         if let more @ 1.. = appeared.len().saturating_sub(MAX_LINES) {
@@ -223,6 +268,25 @@ pub struct StatusProblem {
     pub reason: &'static str,
     /// Section, conditions and their messages.
     pub text: String,
+    /// Section whose condition `pointsman.io/InEffect` is among them, if any.
+    rollout: Option<String>,
+}
+
+impl StatusProblem {
+    fn new(section: &str, conditions: &[&Condition]) -> Self {
+        let text = join_conditions(conditions);
+        let mut all = conditions.iter();
+        StatusProblem {
+            reason: conditions[0].reason,
+            text: match section {
+                "" => text,
+                section => format!("{section}: {text}"),
+            },
+            rollout: all
+                .any(|condition| condition.kind == IN_EFFECT)
+                .then(|| section.to_owned()),
+        }
+    }
 }
 
 /// Returns the problems that a status reports, one for each listener, parent or ancestor that has any.
@@ -262,13 +326,7 @@ pub fn problems(status: &Status) -> Vec<StatusProblem> {
     });
     let problems = problems.filter(|(_, conditions)| !conditions.is_empty());
     problems
-        .map(|(section, conditions)| StatusProblem {
-            reason: conditions[0].reason,
-            text: match section {
-                "" => join_conditions(&conditions),
-                section => format!("{section}: {}", join_conditions(&conditions)),
-            },
-        })
+        .map(|(section, conditions)| StatusProblem::new(section, &conditions))
         .collect()
 }
 

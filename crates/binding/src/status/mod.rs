@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use effect::IN_EFFECT;
+pub use effect::IN_EFFECT;
 use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, ObjectKey};
 

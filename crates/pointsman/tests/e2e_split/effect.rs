@@ -51,6 +51,32 @@ async fn a_stopped_proxy_is_named_until_it_runs_the_change() {
     assert!(plane.metric("pointsman_xds_effect_seconds_count").await >= 1.0);
 }
 
+#[tokio::test]
+async fn a_lag_is_logged_as_resolved_once_the_change_is_in_effect() {
+    let plane = Plane::start(&version(1)).await;
+    let proxy = plane.proxy("edge-1", &[]).await;
+    plane.until_effect("web", "True", "InEffect").await;
+    proxy.signal("STOP");
+    plane.write(&version(2));
+    plane.until_effect("web", "False", "Lagging").await;
+    drop(proxy);
+    plane
+        .until_effect("web", "Unknown", "NoProxyConnected")
+        .await;
+    let log = plane.log();
+    let unknown = "InEffect=Unknown NoProxyConnected: no proxy that serves it is connected";
+    let line = log.lines().find(|line| line.contains(unknown));
+    assert!(line.is_some_and(|line| line.contains("INFO")), "{log}");
+    assert!(!log.contains("resolved: "), "{log}");
+
+    let _proxy = plane.proxy("edge-1", &[]).await;
+    plane.until_effect("web", "True", "InEffect").await;
+    eventually("it is logged", || async {
+        plane.log().contains("INFO resolved: ")
+    })
+    .await;
+}
+
 // "keeps its transition time": a change that is in effect at once is no transition.
 #[tokio::test]
 async fn an_ordinary_change_keeps_the_transition_time_and_reports_no_problem() {
