@@ -77,6 +77,18 @@ async fn a_lag_is_logged_as_resolved_once_the_change_is_in_effect() {
     .await;
 }
 
+#[tokio::test]
+async fn a_proxy_whose_gateway_does_not_exist_is_logged() {
+    let plane = Plane::start(&version(1)).await;
+    let _serving = plane.proxy("edge-1", &["--gateway", "default/edge"]).await;
+    let _other = plane.proxy("edge-2", &["--gateway", "nope/nope"]).await;
+    let log = plane.log();
+    let expected =
+        "WARN proxy edge-2 subscribes to gateway/nope/nope, for which there is no configuration";
+    assert!(log.contains(expected), "{log}");
+    assert!(!log.contains("proxy edge-1 subscribes"), "{log}");
+}
+
 // "keeps its transition time": a change that is in effect at once is no transition.
 #[tokio::test]
 async fn an_ordinary_change_keeps_the_transition_time_and_reports_no_problem() {

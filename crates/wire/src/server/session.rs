@@ -243,7 +243,16 @@ impl<'s> Session<'s> {
                 rejected: BTreeMap::new(),
                 rejected_count: 0,
             };
-            tracing::info!("proxy {} ({address}) connected", proxy.name);
+            let name = &proxy.name;
+            tracing::info!("proxy {name} ({address}) connected");
+            let progress = state.store.progress(id);
+            let has_resources = progress.is_some_and(|progress| progress.resources > 0);
+            if !has_resources && let Subscription::Selected(_) = &proxy.subscription {
+                let subscription = &proxy.subscription;
+                tracing::warn!(
+                    "proxy {name} subscribes to {subscription}, for which there is no configuration"
+                );
+            }
             state.proxies.insert(id, proxy);
             (id, resume)
         };
