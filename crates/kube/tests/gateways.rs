@@ -32,6 +32,7 @@ async fn start(cluster: &Cluster) -> Controller {
             control_plane: "https://controller:15010".to_owned(),
             probes: [0, 0, 0, 0].into(),
             controller_name: cluster.controller_name.clone(),
+            endpoint_flags: Vec::new(),
             // No Pod becomes ready.
             replacement_deadline: Duration::from_secs(3),
         }),

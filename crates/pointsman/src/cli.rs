@@ -424,6 +424,21 @@ impl EndpointArgs {
         self.policy_or(EndpointAddresses::Any)
     }
 
+    /// Returns the flags that give a proxy the same policy, with the default of a controller of a cluster.
+    pub fn proxy_flags(&self) -> Vec<String> {
+        let addresses = self
+            .endpoint_addresses
+            .unwrap_or(EndpointAddresses::Routable);
+        let addresses = match addresses {
+            EndpointAddresses::Any => "any",
+            EndpointAddresses::Routable => "routable",
+        };
+        let ranges = self.allow_endpoint_range.iter();
+        let ranges = ranges.map(|range| format!("--allow-endpoint-range={range}"));
+        let addresses = format!("--endpoint-addresses={addresses}");
+        std::iter::once(addresses).chain(ranges).collect()
+    }
+
     fn policy_or(&self, default: EndpointAddresses) -> Result<EndpointPolicy> {
         let ranges = self.allow_endpoint_range.clone();
         Ok(match self.endpoint_addresses.unwrap_or(default) {

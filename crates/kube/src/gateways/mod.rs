@@ -50,6 +50,8 @@ pub struct InfrastructureSettings {
     pub probes: IpAddr,
     /// Identity of the installation, which is the field manager of the objects too.
     pub controller_name: String,
+    /// Flags of proxies with the addresses that DNS names of backends may resolve to. The addresses of endpoints are checked by the controller.
+    pub endpoint_flags: Vec<String>,
     /// Time for which a replaced workload stays while its replacement is not ready.
     pub replacement_deadline: Duration,
 }

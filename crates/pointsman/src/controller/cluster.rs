@@ -143,6 +143,7 @@ fn settings(arguments: &Controller, connection: &Connection, has_authority: bool
                 control_plane: format!("https://{}.{namespace}.svc:{XDS_PORT}", flags.service),
                 probes: arguments.xds().ip(),
                 controller_name: arguments.controller_name.clone(),
+                endpoint_flags: arguments.permissions.endpoints.proxy_flags(),
                 replacement_deadline: REPLACEMENT_DEADLINE,
             }),
     }

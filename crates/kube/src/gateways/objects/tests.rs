@@ -36,6 +36,7 @@ fn settings() -> InfrastructureSettings {
         control_plane: "https://pointsman-controller.pointsman-system.svc:15010".to_owned(),
         probes: [0, 0, 0, 0].into(),
         controller_name: "pointsman.io/controller".to_owned(),
+        endpoint_flags: vec!["--endpoint-addresses=routable".to_owned()],
         replacement_deadline: crate::gateways::REPLACEMENT_DEADLINE,
     }
 }
@@ -289,6 +290,7 @@ fn parameters_of_pods_and_proxies_reach_them() {
         "--trusted-proxies=fd00::/8",
         "--proxy-protocol=192.0.2.0/24",
         "--min-tls=1.3",
+        "--endpoint-addresses=routable",
     ] {
         assert!(line.contains(&flag.to_owned()), "{flag}: {line:?}");
     }

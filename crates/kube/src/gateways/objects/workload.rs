@@ -191,6 +191,7 @@ fn command_line(context: &Context<'_>) -> Vec<String> {
         format!("--drain-delay={drain_delay}"),
         format!("--drain={drain}"),
     ];
+    line.extend(settings.endpoint_flags.iter().cloned());
     match parameters.access_log {
         AccessLog::Off => {}
         AccessLog::Text => line.push("--access-log=text".to_owned()),
