@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pointsman_binding::bound::{
-    AddressRequest, CertifiedKey, Frontend, FrontendId, FrontendTls, PrivateKey, Protocol, SecretId,
+    AddressRequest, CertifiedKey, ClientValidation, Frontend, FrontendId, FrontendTls, PrivateKey,
+    Protocol, SecretId,
 };
 use pointsman_binding::{Delta, OwnServers};
+use pointsman_resources::gateway::FrontendValidationMode;
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
 use pointsman_test_support::certificates::Authority;
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, StateReader};
@@ -32,7 +34,7 @@ fn issue(authority: &Authority, folder: &Path, file: &str, names: &[&str]) -> Tl
     files
 }
 
-/// Gateways with a certificate each.
+/// Gateways, each with a server certificate, a client certificate for its backends, and an authority for client certificates.
 fn gateways(names: &[&str]) -> Delta {
     let mut delta = Delta::default();
     for name in names {
@@ -43,16 +45,21 @@ fn gateways(names: &[&str]) -> Delta {
             listener: "https".into(),
         };
         let secret = SecretId::Object(gateway.clone());
+        let client_secret = SecretId::Object(Name::new("infra", format!("{name}-client")));
         let frontend = Frontend {
             tls: Some(Arc::new(FrontendTls {
                 certificates: vec![secret.clone()],
-                clients: None,
+                clients: Some(ClientValidation {
+                    authorities: vec![format!("authority of {name}").as_bytes().into()],
+                    mode: FrontendValidationMode::AllowValidOnly,
+                }),
             })),
+            client_certificate: Some(client_secret.clone()),
             ..Frontend::new(id.clone(), Protocol::Https, 443)
         };
-        let key = CertifiedKey {
+        let key = |id: &SecretId| CertifiedKey {
             chain: Vec::new(),
-            key: PrivateKey::Pkcs8(format!("key of {name}").as_bytes().into()),
+            key: PrivateKey::Pkcs8(format!("key of {id}").as_bytes().into()),
         };
         let request = AddressRequest {
             gateway: gateway.clone(),
@@ -63,7 +70,10 @@ fn gateways(names: &[&str]) -> Delta {
             invalid: None,
         };
         delta.frontends.push((id, Some(Arc::new(frontend))));
-        delta.secrets.push((secret, Some(Arc::new(key))));
+        for id in [secret, client_secret] {
+            let key = Some(Arc::new(key(&id)));
+            delta.secrets.push((id, key));
+        }
         delta.gateways.push((gateway, Some(Arc::new(request))));
     }
     delta
@@ -97,6 +107,8 @@ struct Proxy {
     state: StateReader,
     /// Names of the private keys that were received.
     keys: BTreeSet<String>,
+    /// Authorities for client certificates that were received.
+    authorities: BTreeSet<String>,
     gateways: BTreeSet<String>,
     /// Gateways that were removed.
     removed: BTreeSet<String>,
@@ -125,6 +137,7 @@ impl Proxy {
             commits,
             state,
             keys: BTreeSet::new(),
+            authorities: BTreeSet::new(),
             gateways: BTreeSet::new(),
             removed: BTreeSet::new(),
         }
@@ -135,6 +148,13 @@ impl Proxy {
         let commit = commit.expect("in time").expect("a commit");
         let keys = commit.delta.secrets.iter();
         self.keys.extend(keys.map(|(id, _)| id.to_string()));
+        let frontends = commit.delta.frontends.iter();
+        let tls = frontends.filter_map(|(_, frontend)| frontend.as_ref()?.tls.as_deref());
+        let authorities = tls
+            .flat_map(|tls| &tls.clients)
+            .flat_map(|clients| &clients.authorities);
+        let authorities = authorities.map(|der| String::from_utf8_lossy(der).into_owned());
+        self.authorities.extend(authorities);
         for (name, gateway) in &commit.delta.gateways {
             let names = match gateway {
                 Some(_) => &mut self.gateways,
@@ -156,12 +176,20 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     panic!("not in time: {what}");
 }
 
+/// Names of the private keys of Gateways: those of their listeners, and those for their backends.
+fn keys_of(gateways: &[&str]) -> BTreeSet<String> {
+    let names = gateways.iter();
+    names
+        .flat_map(|name| ["", "-client"].map(|suffix| format!("Secret infra/{name}{suffix}")))
+        .collect()
+}
+
 fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 #[tokio::test]
-async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it() {
+async fn keys_and_authorities_reach_only_proxies_that_serve_a_gateway_that_names_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let authority = Authority::new();
@@ -193,15 +221,9 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
         let files = issue(&authority, path, "proxy", &[identity]);
         let mut proxy = Proxy::start(&control_plane, files, subscribe);
         proxy.receive().await;
-        let keys: Vec<String> = wanted
-            .iter()
-            .map(|name| format!("Secret infra/{name}"))
-            .collect();
-        assert_eq!(
-            proxy.keys,
-            keys.into_iter().collect(),
-            "{identity} {subscribe:?}"
-        );
+        assert_eq!(proxy.keys, keys_of(wanted), "{identity} {subscribe:?}");
+        let authorities = wanted.iter().map(|name| format!("authority of {name}"));
+        assert_eq!(proxy.authorities, authorities.collect(), "{identity}");
         let own: Vec<String> = wanted.iter().map(|name| format!("infra/{name}")).collect();
         assert_eq!(proxy.gateways, own.into_iter().collect(), "{identity}");
         refused += refusals;
@@ -247,7 +269,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     }
     control_plane.server.apply(server::encode_all(&renewed));
     proxy.receive().await;
-    assert_eq!(proxy.keys, set(&["Secret infra/a"]));
+    assert_eq!(proxy.keys, keys_of(&["a"]));
 }
 
 // "reloaded on change": permissions change while the proxy is connected.
@@ -280,7 +302,7 @@ async fn a_changed_permission_takes_effect_on_open_streams() {
     permit("edge-1.example gateway/infra/a gateway/infra/b\n");
     first.receive().await;
     assert_eq!(first.gateways, set(&["infra/a", "infra/b"]));
-    assert_eq!(first.keys, set(&["Secret infra/a", "Secret infra/b"]));
+    assert_eq!(first.keys, keys_of(&["a", "b"]));
     // A Gateway that is no longer permitted is removed.
     permit("edge-1.example gateway/infra/b\n");
     first.receive().await;
