@@ -150,10 +150,12 @@ impl Client {
 
     /// Adds a probable cause to the error of a connection on which no configuration was received.
     fn explain_failure(&self, url: &ControlPlaneUrl, reason: String) -> String {
-        match self.connected_at.is_none() && !url.has_tls() {
-            true => format!("{reason} (the control plane may require https://)"),
-            false => reason,
-        }
+        let hint = match (self.connected_at, url.has_tls()) {
+            (Some(_), _) => return reason,
+            (None, true) => "the control plane may have refused this proxy's certificate",
+            (None, false) => "the control plane may require https://",
+        };
+        format!("{reason} ({hint})")
     }
 
     async fn receive(
