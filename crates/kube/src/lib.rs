@@ -16,7 +16,7 @@
 //! - `watched_objects` compares delivered objects with those delivered before, `watch` runs one watch, and `collector` merges the changes of all of them.
 //! - [`Source`] starts the watches. [`listing`] lists the same objects once.
 //! - `status` writes statuses while this process holds the [`lease`].
-//! - [`gateways`] names the objects that are generated for each Gateway.
+//! - [`gateways`] generates, applies and watches the objects of each Gateway.
 //! - [`permissions`] lists the requests that this crate makes.
 //! - [`identity`] is the certificate authority of the control plane, and verifies the tokens of proxies.
 //! - `events` reports problems as Events on the objects concerned.

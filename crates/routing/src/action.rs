@@ -240,7 +240,7 @@ impl<'r> Forward<'r> {
     }
 
     /// Returns whether an end-to-end field of the client is forwarded. The others are removed before [`edit_request`](Self::edit_request): `expect`, which
-    /// Pointsman handles; `x-forwarded-*`, unless the client is a trusted proxy; and fields that an origin may confuse with one that Pointsman or a filter
+    /// Pointsman handles; `x-forwarded-*`, unless the client is a trusted proxy; and fields that a backend may confuse with one that Pointsman or a filter
     /// sets or removes.
     pub fn keeps_client_field(&self, name: &[u8], is_trusted: bool) -> bool {
         !name.eq_ignore_ascii_case(b"expect")
@@ -258,7 +258,7 @@ impl<'r> Forward<'r> {
         }
     }
 
-    /// Returns whether a filter sets, adds or removes a request header field that an origin may confuse with one of this name.
+    /// Returns whether a filter sets, adds or removes a request header field that a backend may confuse with one of this name.
     pub fn edits_request_field(&self, name: &[u8]) -> bool {
         self.filters
             .is_some_and(|filters| filters.edited.contains(name))

@@ -31,7 +31,7 @@ pub enum PathPolicy {
     /// Accepts all paths that can be normalized.
     #[default]
     Any,
-    /// Rejects paths that some origins interpret differently: many decode `%2F` and `%5C`, some merge slashes, and some ignore the part of a segment after
+    /// Rejects paths that some backends interpret differently: many decode `%2F` and `%5C`, some merge slashes, and some ignore the part of a segment after
     /// `;`.
     Strict,
 }

@@ -159,7 +159,7 @@ const REGISTERED_METHODS: [&str; 40] = [
 ];
 
 /// Returns whether a method differs from a registered one only in case; such a request gets 400. RFC 9110 §9.1: "The method token is case-sensitive", but
-/// some origins treat `delete` as DELETE, which rules for DELETE do not match, or respond to `head` without a body.
+/// some backends treat `delete` as DELETE, which rules for DELETE do not match, or respond to `head` without a body.
 pub fn is_method_in_another_case(method: &str) -> bool {
     let mut registered = REGISTERED_METHODS.iter();
     method.bytes().any(|byte| byte.is_ascii_lowercase())

@@ -16,7 +16,9 @@ pub struct RouteId {
     pub binding: RouteBinding,
 }
 
-/// Parents for which a route was bound. Ids of routes are everywhere, and most routes are bound to Gateways, so the variants with more than that are shared.
+/// Parents for which a route was bound.
+///
+/// Route ids are stored in many places and most are `Gateway`, so the data of the other variants is behind an `Arc` to keep ids small.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RouteBinding {
     /// Listeners of Gateways and ListenerSets.
@@ -72,13 +74,14 @@ pub struct RuleId {
     pub part: usize,
 }
 
-/// Precedence of regular expressions for paths. Routes of one frontend have the same dialect.
+/// API that a route is written in. It decides the precedence of regular expressions, and how the prefix `/` is rewritten. Routes of one frontend have the same
+/// dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// Before prefixes.
+    /// Regular expressions come before prefixes.
     #[default]
     GatewayApi,
-    /// After prefixes, the longer before the shorter.
+    /// Regular expressions come after prefixes, the longer before the shorter.
     Kuma,
 }
 

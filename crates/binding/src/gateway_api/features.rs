@@ -1,6 +1,6 @@
 //! Supported features, by their names in the Gateway API, sorted.
 
-/// Features of Gateways. That of generated objects holds only where there are any.
+/// Features of Gateways. [`INFRASTRUCTURE`] holds only for installations that generate proxies.
 pub const GATEWAY: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",

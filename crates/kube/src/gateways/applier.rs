@@ -341,8 +341,8 @@ impl Requests {
         }
     }
 
-    /// Makes another field manager an owner of the number of replicas of a Deployment. Without an owner, the API server would set it to 1, once it is no longer
-    /// applied, and the autoscaler starts with the current number.
+    /// Makes another field manager an owner of the number of replicas of a Deployment. Once the controller no longer applies the field, an unowned field would be
+    /// reset to 1; the autoscaler has to start with the current number.
     async fn keep_replicas(&self, name: &Name) -> Result<(), ApplyError> {
         let kind = ObjectKind::Deployment;
         let api = self.api(kind, name);

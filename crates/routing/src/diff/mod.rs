@@ -1,12 +1,11 @@
 //! `diff`: the requests that two configurations treat differently.
 //!
 //! The rules of both sides divide the requests of each frontend group into regions. Regions that both sides have, in the same order and with the same effect,
-//! need no examination. For every other one, representative requests are derived: the plainest request of the region, one for each pair with a region of the other
+//! need no examination. For every other one, representative requests are derived: the simplest request of the region, one for each pair with a region of the other
 //! side, and near misses. Each is decided on both sides as `explain` decides it, and differences are grouped by their cause.
 //!
-//! A match without expressions and without absent headers is a conjunction of conditions that no further property of a request can undo. The plainest request
-//! that two such regions have in common satisfies no condition that any other common request does not, so if one of them belongs to both regions on their
-//! sides, then so does the plainest one: nothing is missed. Expressions are sampled.
+//! A match without expressions and without absent headers only requires properties; additional properties never break it. If any request belongs to two such
+//! regions, one on each side, the simplest request that satisfies both does too, so no difference is missed. Expressions are sampled.
 
 mod effect;
 mod frontend_group;
@@ -134,7 +133,7 @@ pub enum Cause {
     RuleChanged,
     /// Another rule matches.
     OtherRule,
-    /// What is called changed, not a rule: a Service without routes, for example.
+    /// A destination without rules is treated differently, such as a Service without routes.
     DestinationChanged,
 }
 

@@ -44,7 +44,7 @@ pub fn edits(modifier: &HeaderModifier) -> impl Iterator<Item = Edit> {
     })
 }
 
-/// Names of the request header fields that a rule's filters edit. They are compared like in origins that treat `_` as `-` (CGI and its descendants).
+/// Names of the request header fields that a rule's filters edit. They are compared like in backends that treat `_` as `-` (CGI and its descendants).
 #[derive(Clone, Debug, Default)]
 pub struct EditedNames(Vec<(Box<str>, bool)>);
 
@@ -63,14 +63,14 @@ impl EditedNames {
         EditedNames(names)
     }
 
-    /// Returns whether a filter sets, adds or removes a field that an origin may confuse with this one.
+    /// Returns whether a filter sets, adds or removes a field that a backend may confuse with this one.
     pub fn contains(&self, name: &[u8]) -> bool {
         self.0
             .iter()
             .any(|(known, _)| equals_with_dashes(name, known))
     }
 
-    /// Returns whether a filter sets or removes a field that an origin may confuse with this one.
+    /// Returns whether a filter sets or removes a field that a backend may confuse with this one.
     fn replaces(&self, name: &[u8]) -> bool {
         let mut names = self.0.iter();
         names.any(|(known, replaced)| *replaced && equals_with_dashes(name, known))
@@ -92,7 +92,7 @@ const OWN_NAMES: [&str; 11] = [
     "x-request-id",
 ];
 
-/// Returns whether a name equals `known` for an origin that treats `_` as `-`. `known` is in lower case and has no `_`.
+/// Returns whether a name equals `known` for a backend that treats `_` as `-`. `known` is in lower case and has no `_`.
 pub fn equals_with_dashes(name: &[u8], known: &str) -> bool {
     let same = |(byte, known): (&u8, &u8)| match byte {
         b'_' => *known == b'-',
@@ -101,7 +101,7 @@ pub fn equals_with_dashes(name: &[u8], known: &str) -> bool {
     name.len() == known.len() && name.iter().zip(known.as_bytes()).all(same)
 }
 
-/// Returns whether a name has a `_`, and an origin may confuse the field with framing or with a field that Pointsman or a filter sets or removes.
+/// Returns whether a name has a `_`, and a backend may confuse the field with framing or with a field that Pointsman or a filter sets or removes.
 pub fn is_ambiguous(name: &[u8], edited: Option<&EditedNames>) -> bool {
     name.contains(&b'_')
         && (OWN_NAMES.iter().any(|own| equals_with_dashes(name, own))
@@ -146,7 +146,7 @@ pub fn is_removable_by_connection(option: &[u8]) -> bool {
     !names.any(|own| option.eq_ignore_ascii_case(own.as_bytes()))
 }
 
-/// Returns whether only a trusted proxy may send a field of this name: `x-forwarded-*` and `forwarded` (RFC 7239), from which origins learn the client's
+/// Returns whether only a trusted proxy may send a field of this name: `x-forwarded-*` and `forwarded` (RFC 7239), from which backends learn the client's
 /// address, and the scheme, host, port and path that it requested.
 pub fn is_x_forwarded(name: &[u8]) -> bool {
     const PREFIX: &str = "x-forwarded-";

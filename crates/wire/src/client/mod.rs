@@ -139,7 +139,7 @@ pub struct Client {
     storing: Option<JoinHandle<()>>,
 }
 
-/// What was logged since the last connection.
+/// Log state since the last connection.
 #[derive(Default)]
 struct Outage {
     /// Failed attempts.

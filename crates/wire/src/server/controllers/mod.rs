@@ -63,7 +63,7 @@ struct PendingChanges {
 /// A stream between two controllers.
 #[derive(Debug, Default)]
 struct ControllerStream {
-    /// Whether changes of other controllers are forwarded on this stream.
+    /// Changes of other controllers are forwarded on this stream.
     forwards_others: bool,
     /// Changes by controller; `None` is this one.
     pending: BTreeMap<Option<Arc<str>>, PendingChanges>,
