@@ -201,7 +201,7 @@ fn a_gateway_names_the_listener_without_a_certificate() {
         let mut bound = Bound::of(&gateway_g(&format!("listeners: [{listeners}]")));
         assert_eq!(listener(&bound, G, "a")[2], "Programmed=False/Invalid");
         assert_eq!(condition(&bound, G, "Accepted"), accepted);
-        assert_eq!(message(&bound, G, "Accepted"), "not valid: listener a");
+        assert_eq!(message(&bound, G, "Accepted"), "invalid listeners: a");
         bound.apply(puts(fresh_secret("infra/c").trim_start_matches("\n---\n")));
         assert_eq!(condition(&bound, G, "Accepted"), "True/Accepted");
     }

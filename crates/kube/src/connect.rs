@@ -28,8 +28,10 @@ pub enum ConnectError {
     #[error("the kubeconfig can't be used")]
     Default(#[from] kube::config::KubeconfigError),
     /// There is neither a kubeconfig nor a ServiceAccount of a Pod.
-    #[error("no cluster is configured (neither a kubeconfig nor a Pod's ServiceAccount)")]
-    Infer(#[from] kube::config::InferConfigError),
+    ///
+    /// The message has the causes, so the error is not also a source.
+    #[error("no cluster is configured (neither a kubeconfig nor a Pod's ServiceAccount): {0}")]
+    Infer(kube::config::InferConfigError),
     /// The configuration can't be used.
     #[error("the client can't be configured")]
     Client(#[from] kube::Error),
@@ -65,7 +67,7 @@ pub async fn connect(
             };
             Config::from_custom_kubeconfig(read, &options).await?
         }
-        None => Config::infer().await?,
+        None => Config::infer().await.map_err(ConnectError::Infer)?,
     };
     identify(&mut config);
     let (url, namespace) = (

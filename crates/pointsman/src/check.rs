@@ -13,7 +13,7 @@ use pointsman_control::conditions::{ReportedCondition, ReportedObject, ReportedP
 use pointsman_control::offline::Loaded;
 use pointsman_control::{clock, report};
 use pointsman_resources::text::single_line;
-use pointsman_resources::{Finding, Severity};
+use pointsman_resources::{Finding, Kind, Severity};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -290,9 +290,13 @@ fn block(object: &ReportedObject, paint: &Paint, out: &mut String) {
 /// Writes the destinations and proxies to which a Kuma policy applies.
 fn policy_targets(object: &ReportedObject, paint: &Paint, out: &mut String) {
     for reach in &object.reaches {
+        let (to, proxies) = (&reach.to, reach.proxies.join(", "));
         let mut line = match reach.proxies.is_empty() {
-            true => format!("applies to {}, which no proxy serves", reach.to),
-            false => format!("applies to {} on {}", reach.to, reach.proxies.join(", ")),
+            true => format!("applies to {to}, which no proxy calls or serves"),
+            false if to.starts_with(Kind::MeshGateway.name()) => {
+                format!("applies to {to} on {proxies}")
+            }
+            false => format!("applies to calls to {to} from {proxies}"),
         };
         if reach.more > 0 {
             let _ = write!(line, " and {} more", reach.more);

@@ -96,6 +96,8 @@ pub enum Verb {
     /// the status of every object that it manages. The status of Gateways follows from what the proxies report.
     ///
     /// SIGHUP reloads all files. SIGTERM and SIGINT shut down; proxies keep their configuration and reconnect.
+    ///
+    /// Exit status: 0 after a shutdown by a signal; 2 if the command line is invalid, or no input can be read or no address be bound at startup.
     Controller(Box<Controller>),
     /// Run a proxy that is configured by a control plane
     ///
@@ -109,6 +111,8 @@ pub enum Verb {
     ///
     /// Prints CustomResourceDefinitions, the controller's namespace, ServiceAccount, permissions, Deployment and Service, and a GatewayClass, for
     /// `kubectl apply -f -`. The CustomResourceDefinitions of the Gateway API are not included.
+    ///
+    /// Exit status: 0 if the manifests were printed; 2 if the command line is invalid.
     Install(Install),
     /// List the proxies that are connected to a controller
     ///
@@ -221,7 +225,7 @@ pub struct DataPlaneArgs {
     #[arg(long, value_name = "NAME", env = "NODE_ZONE")]
     pub zone: Option<String>,
 
-    /// Treatment of paths that origins may interpret differently
+    /// Treatment of paths that backends may interpret differently
     #[arg(long = "paths", value_enum, value_name = "POLICY", default_value_t = Paths::Any)]
     pub path_policy: Paths,
 
@@ -314,7 +318,7 @@ impl MinTls {
 pub enum Paths {
     /// Serve all paths
     Any,
-    /// Reject paths with %2F, %5C, // or ; in a segment with 400: some origins interpret them as another path
+    /// Reject paths with %2F, %5C, // or ; in a segment with 400: some backends interpret them as another path
     Strict,
 }
 
@@ -400,7 +404,7 @@ pub struct PermissionArgs {
 /// Addresses that endpoints may have.
 #[derive(Args, Clone, Default)]
 pub struct EndpointArgs {
-    /// Addresses that manifests may use as endpoints [default: any; routable for a controller of a cluster]
+    /// Addresses that endpoints may have and DNS names of backends may resolve to [default: any for manifests and proxies, routable for a cluster]
     #[arg(long, value_enum, value_name = "POLICY")]
     pub endpoint_addresses: Option<EndpointAddresses>,
 
@@ -569,7 +573,14 @@ pub struct Demo {
     pub port: u16,
 }
 
+// The namespace only restricts the lists of a user without permissions in all namespaces: a request isn't in a namespace.
 #[derive(Args)]
+#[command(
+    mut_arg("namespace", |argument| argument
+        .help("Namespace to list kinds in that the user may not list in all namespaces [default: that of the kubeconfig's context]")
+        .long_help(None::<&str>)),
+    mut_arg("all_namespaces", |argument| argument.hide(true))
+)]
 pub struct Explain {
     #[command(flatten)]
     pub sources: Sources,

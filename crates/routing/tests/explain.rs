@@ -262,7 +262,7 @@ fn every_candidate_has_the_first_criterion_that_it_lost_on() {
         (
             "b-host-shorter",
             "host",
-            "host: a hostname of infra/winner is longer than `*.com`",
+            "host: infra/winner has a longer hostname than `*.com`",
         ),
         (
             "c-host-none",
@@ -781,8 +781,11 @@ fn a_requested_listener_that_does_not_get_the_request_is_named() {
         let told = ask(&tables, &query);
         told["why"].as_str().expect("text").to_owned()
     };
-    assert!(why("a", "http://b.com/").ends_with("; listener a of that port does not get it"));
-    assert!(!why("a", "http://a.com/").contains("does not get it"));
+    assert!(
+        why("a", "http://b.com/")
+            .ends_with("; listener a on that port does not receive the request")
+    );
+    assert!(!why("a", "http://a.com/").contains("does not receive the request"));
     assert_eq!(why("b", "http://a.com/"), "there is no usable listener b");
     assert_eq!(why("a", "udp://a.com"), "listener a does not accept udp");
 }

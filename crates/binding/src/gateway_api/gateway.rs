@@ -124,7 +124,7 @@ impl GatewayView {
                 Condition::yes("Accepted", "Accepted", message)
             }
             None => {
-                let mut message = format!("not valid: listener {}", invalid.join(", "));
+                let mut message = format!("invalid listeners: {}", invalid.join(", "));
                 if !self.ignored_parameters.is_empty() {
                     let ignored = infrastructure::ignored_message(&self.ignored_parameters);
                     message = format!("{message}; {ignored}");
@@ -149,7 +149,10 @@ impl GatewayView {
             None => Condition::no(
                 "ResolvedRefs",
                 "ListenersNotResolved",
-                format!("not resolved: listener {}", unresolved.join(", ")),
+                format!(
+                    "listeners with unresolved references: {}",
+                    unresolved.join(", ")
+                ),
             ),
         });
         if self.insecure_fallback {
@@ -177,7 +180,7 @@ impl GatewayView {
             return both("ParentNotAccepted", "the Gateway is not accepted");
         }
         let invalid = invalid_listeners(&set.listeners);
-        let message = format!("not valid: listener {}", invalid.join(", "));
+        let message = format!("invalid listeners: {}", invalid.join(", "));
         if !set.is_valid() {
             return both("ListenersNotValid", &message);
         }
@@ -314,7 +317,7 @@ fn check_set(
     let name = gateway.metadata.key();
     Some((
         "NotAllowed",
-        format!("Gateway {name} does not allow it: allowedListeners.{rule}"),
+        format!("Gateway {name} does not allow this ListenerSet: allowedListeners.{rule}"),
     ))
 }
 

@@ -39,7 +39,10 @@ impl GatewayView {
             let known = view.unusable.take();
             (view.unusable, view.is_without_address) = match state {
                 None => (
-                    Some(("Pending", "its proxies are not created yet".to_owned())),
+                    Some((
+                        "Pending",
+                        "the proxies of the Gateway have not been created yet".to_owned(),
+                    )),
                     true,
                 ),
                 Some(state) => {
@@ -85,7 +88,7 @@ fn problem(
         let message = state
             .unassigned
             .as_deref()
-            .unwrap_or("it has no address yet");
+            .unwrap_or("the Gateway has no address yet");
         return Some(("AddressNotAssigned", message.to_owned()));
     }
     let message = state.not_ready.clone()?;

@@ -26,7 +26,7 @@ pub struct TlsArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
-    /// CA certificates (PEM) that the peer's certificate must be issued by
+    /// CA certificates (PEM) that the other side's certificate must be issued by
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub client_ca: Option<PathBuf>,
 }
@@ -211,7 +211,7 @@ pub struct ProxyArgs {
     pub cache: Option<PathBuf>,
 
     /// Store private keys in the cache, encrypted with a key in a separate file
-    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On, requires = "cache")]
+    #[arg(long, value_enum, value_name = "ON|OFF", hide_possible_values = true, default_value_t = Switch::On, requires = "cache")]
     pub cache_secrets: Switch,
 
     #[command(flatten)]

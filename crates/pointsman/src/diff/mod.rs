@@ -67,7 +67,7 @@ fn recorded(path: &Path, tables: [&Tables; 2], policy: PathPolicy) -> Result<Vec
     let recorded = recorded.with_context(|| path.display().to_string())?;
     if recorded.skipped > 0 {
         output::print_error(&format!(
-            "warning: {} recorded requests are skipped: they name no listener, or one that neither set of manifests has",
+            "warning: {} recorded requests are skipped: they name no listener, or a listener that exists in neither set of manifests",
             recorded.skipped
         ));
     }

@@ -298,8 +298,7 @@ fn check_and_explain_support_dataplanes_without_tags() {
     let checked = pointsman(&["check", "-f", &folder, "--strict"], "");
     let printed = text(&checked);
     assert_eq!(checked.status.code(), Some(0), "{printed}");
-    let reaches =
-        "applies to MeshService mesh:default/backend port 80 on Dataplane mesh:default/batch-1";
+    let reaches = "applies to calls to MeshService mesh:default/backend port 80 from Dataplane mesh:default/batch-1";
     assert!(printed.contains(reaches), "{printed}");
     for (url, backend) in [
         ("http://backend.mesh/v2/x", "backend-v2"),

@@ -64,6 +64,24 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
+fn a_missing_cluster_is_reported_with_each_cause_once() {
+    let output = Command::new(env!("CARGO_BIN_EXE_pointsman"))
+        .arg("check")
+        .env_clear()
+        .env("KUBECONFIG", "/nonexistent/kubeconfig")
+        .output()
+        .expect("the binary runs");
+    assert_eq!(output.status.code(), Some(2));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("no cluster is configured"), "{printed}");
+    assert_eq!(
+        printed.matches("/nonexistent/kubeconfig").count(),
+        1,
+        "{printed}"
+    );
+}
+
+#[test]
 fn check_exits_with_0_if_there_are_no_problems() {
     let output = pointsman(&["check", "-f", "-"], WELL);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));

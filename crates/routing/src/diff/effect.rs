@@ -85,11 +85,11 @@ impl Changes {
     ) {
         let (Some(old), Some(new)) = (old, new) else {
             let carried = |request: Option<&ReceivedRequest>| match request {
-                Some(_) => "HTTP requests".to_owned(),
-                None => "a byte stream".to_owned(),
+                Some(_) => "HTTP".to_owned(),
+                None => "TCP".to_owned(),
             };
             if of.is_empty() {
-                self.add("carried as", carried(old), carried(new));
+                self.add("protocol", carried(old), carried(new));
             }
             return;
         };

@@ -7,8 +7,8 @@ use pointsman_binding::bound::{
     BoundMatch, BoundRoute, Dialect, FrontendId, PathPredicate, Scope, StringPredicate,
     policy_names,
 };
-use pointsman_resources::ObjectKey;
 use pointsman_resources::text::counted;
+use pointsman_resources::{Name, ObjectKey};
 
 use super::model::{Candidate, RefusedCandidate, RuleRef};
 use crate::entry::{LookupResult, MatchEntry, Mismatch, MismatchRecorder};
@@ -417,14 +417,14 @@ pub(crate) fn advantage(
     match criterion {
         Criterion::Host => match (&entry.hostname, winner.host) {
             (Some(hostname), HostRank::Exact(_)) => {
-                format!("host: {route} has exactly this host, this one `{hostname}`")
+                format!("host: {route} has the exact hostname, this one has `{hostname}`")
             }
             (Some(hostname), _) => {
-                format!("host: a hostname of {route} is longer than `{hostname}`")
+                format!("host: {route} has a longer hostname than `{hostname}`")
             }
             (None, _) => format!("host: {route} has a hostname that matches, this one has none"),
         },
-        Criterion::Path => path_advantage(winner, matched, entry),
+        Criterion::Path => path_advantage(winner, route, matched, entry),
         Criterion::Method => format!("method: {route} matches on the method, this one does not"),
         Criterion::Header => {
             format!(
@@ -488,9 +488,14 @@ fn described<P: AsRef<str>>(matched: Option<&BoundMatch<P>>) -> (&'static str, &
     }
 }
 
-fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &MatchEntry) -> String {
+fn path_advantage(
+    winner: &Rank,
+    route: &Name,
+    matched: Option<&BoundMatch>,
+    entry: &MatchEntry,
+) -> String {
     if winner.path == entry.rank.path {
-        return "path: the winner is more specific on the gRPC service or method".to_owned();
+        return format!("path: {route} is more specific about the gRPC service or method");
     }
     let ((kind, strong), (other, weak)) = (described(matched), described(entry.matched()));
     if kind == other && strong.len() > weak.len() {
@@ -499,8 +504,5 @@ fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &MatchEntr
     if other == "any path" {
         return format!("path: a match without a path comes after the {kind} `{strong}`");
     }
-    match kind {
-        "exact path" => format!("path: `{strong}` exactly comes before the {other} `{weak}`"),
-        _ => format!("path: the {kind} `{strong}` comes before the {other} `{weak}`"),
-    }
+    format!("path: the {kind} `{strong}` comes before the {other} `{weak}`")
 }

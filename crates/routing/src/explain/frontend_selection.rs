@@ -235,7 +235,9 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
     if let Some(asked) = asked_listener(query)
         && section(table.frontend()) != Some(asked)
     {
-        why.push_str(&format!("; listener {asked} of that port does not get it"));
+        why.push_str(&format!(
+            "; listener {asked} on that port does not receive the request"
+        ));
     }
     at_listener(tables, table, query, why)
 }

@@ -164,13 +164,13 @@ pub(crate) fn explain_missing(
         })
         .collect();
     let known = match known.is_empty() {
-        true => "nothing".to_owned(),
+        true => "none".to_owned(),
         false => known.join(", "),
     };
     let target = &query.target;
     let port = target.port.map(|port| format!(":{port}"));
     format!(
-        "{dataplane} has no outbound for `{}{}`; it calls {known}",
+        "{dataplane} has no outbound for `{}{}`; its outbounds: {known}",
         target.host,
         port.unwrap_or_default()
     )

@@ -216,7 +216,7 @@ fn without_a_policy_traffic_flows() {
     assert_eq!(fate(&found), "backend 100");
     let nowhere = world.from("web-1", "http://127.0.0.1:9/").why;
     assert!(
-        nowhere.contains("has no outbound for `127.0.0.1:9`; it calls"),
+        nowhere.contains("has no outbound for `127.0.0.1:9`; its outbounds: "),
         "{nowhere}"
     );
     assert!(found.rule.is_none());
