@@ -13,7 +13,7 @@ use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 use serde_json::Value;
 
 use crate::decode::SOURCE;
-use crate::events::{Events, Origin, Problem, reference};
+use crate::events::{Events, Problem, ProblemSource, reference};
 use crate::watched_objects::{Batch, Rejection};
 
 /// The objects of one watch.
@@ -133,7 +133,12 @@ impl CollectorState {
                 uid: rejection.as_ref().and_then(|one| one.uid.clone()),
                 ..reference(&key, &Value::Null)
             };
-            events.replace(Origin::Validation, &key, problem.collect(), regarding);
+            events.replace(
+                ProblemSource::Validation,
+                &key,
+                problem.collect(),
+                regarding,
+            );
             match rejection {
                 Some(rejection) => {
                     let finding = finding(&key, rejection);

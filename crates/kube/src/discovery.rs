@@ -29,7 +29,7 @@ const REMOVAL_GRACE: Duration = Duration::from_secs(30);
 
 /// The kinds used here that an API server serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Api {
+pub struct ServedKinds {
     /// Each kind with its resource, in the newest version that both sides support.
     pub resources: BTreeMap<Kind, ServedResource>,
     /// Release of the Gateway API that the CustomResourceDefinitions are from, such as `v1.7.0`.
@@ -45,7 +45,7 @@ pub struct ServedResource {
     pub has_status: bool,
 }
 
-impl Api {
+impl ServedKinds {
     /// Kinds that are not served.
     pub fn missing(&self) -> impl Iterator<Item = Kind> {
         let all = Kind::ALL.into_iter();
@@ -106,7 +106,7 @@ fn resource(kind: Kind, version: &str, served: &APIVersionDiscovery) -> Option<S
 }
 
 /// Repeats discovery until all receivers are dropped. `api` has the result of the first discovery.
-pub async fn follow(client: Client, api: Sender<Api>) {
+pub async fn follow(client: Client, api: Sender<ServedKinds>) {
     let mut definitions = Definitions::new(&client);
     let mut interval = SHORTEST_INTERVAL;
     let mut missing_since: BTreeMap<Kind, Instant> = BTreeMap::new();
@@ -153,7 +153,7 @@ pub async fn follow(client: Client, api: Sender<Api>) {
     }
 }
 
-fn log_difference(api: &Api, resources: &BTreeMap<Kind, ServedResource>) {
+fn log_difference(api: &ServedKinds, resources: &BTreeMap<Kind, ServedResource>) {
     for (kind, resource) in resources {
         if api.resources.get(kind) != Some(resource) {
             tracing::info!(

@@ -19,8 +19,8 @@ use pointsman_resources::ObjectKey;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
-use crate::limit::Limit;
 use crate::metrics::Metrics;
+use crate::rate_limit::TokenBucket;
 
 /// Maximum number of queued Events. Further ones are dropped and counted: if thousands of routes break together, a thousand Events suffice.
 const MAX_QUEUED: usize = 1000;
@@ -46,7 +46,7 @@ pub struct Problem {
 
 /// Source of problems. Those of one source and object are replaced together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum ProblemSource {
     /// The object's status.
     Status,
     /// Its validation.
@@ -65,12 +65,12 @@ pub struct Events {
 
 #[derive(Default)]
 struct EventQueue {
-    known: HashMap<(Origin, ObjectKey), BTreeSet<Problem>>,
+    known: HashMap<(ProblemSource, ObjectKey), BTreeSet<Problem>>,
     pending: VecDeque<Pending>,
 }
 
 struct Pending {
-    origin: Origin,
+    origin: ProblemSource,
     key: ObjectKey,
     regarding: ObjectReference,
     problem: Problem,
@@ -93,7 +93,7 @@ impl StatusSink for EventSink {
             })
         });
         let problems = problems.collect();
-        self.0.replace(Origin::Status, key, problems, || {
+        self.0.replace(ProblemSource::Status, key, problems, || {
             let object = entry.map(|entry| entry.document.object());
             reference(key, &object.unwrap_or_default())
         });
@@ -116,7 +116,7 @@ impl Events {
     /// Replaces the problems of an object. New ones are queued, resolved ones are removed from the queue.
     pub fn replace(
         &self,
-        origin: Origin,
+        origin: ProblemSource,
         key: &ObjectKey,
         problems: BTreeSet<Problem>,
         regarding: impl Fn() -> ObjectReference,
@@ -160,7 +160,7 @@ impl Events {
         controller: Arc<str>,
         instance: Arc<str>,
     ) {
-        let mut limit = Limit::new(RATE.0, RATE.1);
+        let mut limit = TokenBucket::new(RATE.0, RATE.1);
         loop {
             let next = match *is_leader.borrow() {
                 true => self.state().pending.pop_front(),
@@ -285,7 +285,7 @@ mod tests {
         ObjectKey::new(Kind::HTTPRoute, "shop", "r")
     }
 
-    fn replace(events: &Events, origin: Origin, notes: &[&str]) {
+    fn replace(events: &Events, origin: ProblemSource, notes: &[&str]) {
         let object = json!({"metadata": {"uid": "u"}});
         let regarding = || reference(&key(), &object);
         events.replace(origin, &key(), problems(notes), regarding);
@@ -300,17 +300,17 @@ mod tests {
     #[test]
     fn a_problem_is_sent_when_it_appears_and_not_while_it_stays() {
         let events = Events::default();
-        replace(&events, Origin::Status, &["a"]);
-        replace(&events, Origin::Status, &["a", "b"]);
-        replace(&events, Origin::Validation, &["c"]);
+        replace(&events, ProblemSource::Status, &["a"]);
+        replace(&events, ProblemSource::Status, &["a", "b"]);
+        replace(&events, ProblemSource::Validation, &["c"]);
         assert_eq!(pending(&events), ["a", "b", "c"]);
-        replace(&events, Origin::Status, &["b"]);
+        replace(&events, ProblemSource::Status, &["b"]);
         assert_eq!(
             pending(&events),
             ["b", "c"],
             "it is gone before it was sent"
         );
-        replace(&events, Origin::Status, &["a", "b"]);
+        replace(&events, ProblemSource::Status, &["a", "b"]);
         assert_eq!(pending(&events), ["b", "c", "a"]);
     }
 
@@ -318,7 +318,7 @@ mod tests {
     fn the_same_problem_has_one_event_and_another_one_has_another() {
         let named = |note: &str, uid: &str| {
             let pending = Pending {
-                origin: Origin::Status,
+                origin: ProblemSource::Status,
                 key: key(),
                 regarding: reference(&key(), &json!({"metadata": {"uid": uid}})),
                 problem: Problem {
@@ -344,8 +344,8 @@ mod tests {
             let events = Events::new(Arc::default(), &namespaces);
             let class = ObjectKey::new(Kind::GatewayClass, "", "c");
             let regarding = || reference(&class, &Value::Null);
-            events.replace(Origin::Status, &class, problems(&["a"]), regarding);
-            replace(&events, Origin::Status, &["b"]);
+            events.replace(ProblemSource::Status, &class, problems(&["a"]), regarding);
+            replace(&events, ProblemSource::Status, &["b"]);
             pending(&events)
         };
         assert_eq!(reports(&[]), ["a", "b"]);
@@ -358,7 +358,7 @@ mod tests {
         let name = "x".repeat(199) + "." + &"y".repeat(53);
         let key = ObjectKey::new(Kind::GatewayClass, "", name);
         let pending = Pending {
-            origin: Origin::Status,
+            origin: ProblemSource::Status,
             regarding: reference(&key, &Value::Null),
             key,
             problem: Problem {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::collector::{Collector, WatchScope};
-use crate::discovery::{self, Api};
+use crate::discovery::{self, ServedKinds};
 use crate::events::Events;
 use crate::watch::{Fallback, Watch};
 use crate::{Metrics, Settings};
@@ -23,7 +23,7 @@ const WAITING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A running source. Dropping it ends all watches.
 pub struct Source {
-    api: watch::Receiver<Api>,
+    api: watch::Receiver<ServedKinds>,
     collector: Arc<Collector>,
     _tasks: JoinSet<()>,
 }
@@ -38,7 +38,7 @@ impl Source {
         metrics: Arc<Metrics>,
     ) -> kube::Result<Source> {
         let resources = discovery::discover(&client).await?;
-        let api = Api {
+        let api = ServedKinds {
             resources,
             bundle_version: None,
         };
@@ -83,7 +83,7 @@ impl Source {
     }
 
     /// Returns a receiver of the served kinds.
-    pub fn api(&self) -> watch::Receiver<Api> {
+    pub fn api(&self) -> watch::Receiver<ServedKinds> {
         self.api.clone()
     }
 
@@ -129,7 +129,7 @@ fn fallback(kind: Kind, settings: &Settings) -> Option<Fallback> {
     Some(vec![serde_json::from_value(class).ok()?])
 }
 
-fn served_as(api: &Api, kind: Kind) -> Option<ApiResource> {
+fn served_as(api: &ServedKinds, kind: Kind) -> Option<ApiResource> {
     api.resources
         .get(&kind)
         .map(|resource| resource.api.clone())
@@ -137,7 +137,7 @@ fn served_as(api: &Api, kind: Kind) -> Option<ApiResource> {
 
 /// Passes the served kinds to watches and to the reconciler.
 async fn forward_served_kinds(
-    mut api: watch::Receiver<Api>,
+    mut api: watch::Receiver<ServedKinds>,
     served: BTreeMap<Kind, watch::Sender<Option<ApiResource>>>,
     collector: Arc<Collector>,
 ) {

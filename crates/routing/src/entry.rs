@@ -66,7 +66,7 @@ impl MatchEntry {
                         selector: selector.clone(),
                         matches: compiled.matches.clone(),
                         position,
-                        plain: matched.is_none_or(asks_nothing_more),
+                        plain: matched.is_none_or(has_only_host_and_path),
                     }));
                 }
             }
@@ -126,7 +126,7 @@ impl MatchEntry {
     }
 }
 
-fn asks_nothing_more(matched: &BoundMatch) -> bool {
+fn has_only_host_and_path(matched: &BoundMatch) -> bool {
     matched.grpc.is_none()
         && matched.method.is_none()
         && matched.headers.is_empty()

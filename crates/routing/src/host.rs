@@ -163,7 +163,7 @@ impl HostTable {
         let path = context.request.path();
         let mut search = LookupState {
             expressions: &self.expressions,
-            strongest_expression: self.expressions.first().map(|entry| entry.rank.path),
+            highest_ranked_expression: self.expressions.first().map(|entry| entry.rank.path),
             best: None,
             context,
             recorder,
@@ -187,7 +187,7 @@ impl HostTable {
 struct LookupState<'t, 's, 'c, R, T> {
     expressions: &'t Ranked<Expressions>,
     /// Path rank of the strongest expression, until the expressions have been tried.
-    strongest_expression: Option<PathRank>,
+    highest_ranked_expression: Option<PathRank>,
     /// The best entry so far, and a copy of its path rank, which saves a memory access in comparisons.
     best: Option<(&'t MatchEntry, PathRank)>,
     context: &'s MatchContext<'c, R>,
@@ -217,7 +217,10 @@ impl<'t, R: Request, T: MismatchRecorder> LookupState<'t, '_, '_, R, T> {
         if entries.is_empty() {
             return;
         }
-        if self.strongest_expression.is_some_and(|other| other < rank) {
+        if self
+            .highest_ranked_expression
+            .is_some_and(|other| other < rank)
+        {
             self.try_expressions();
         }
         if self.is_outranked(rank) {
@@ -231,7 +234,7 @@ impl<'t, R: Request, T: MismatchRecorder> LookupState<'t, '_, '_, R, T> {
 
     /// Tries the regular expressions, once.
     fn try_expressions(&mut self) {
-        let Some(rank) = self.strongest_expression.take() else {
+        let Some(rank) = self.highest_ranked_expression.take() else {
             return;
         };
         if !self.is_outranked(rank)

@@ -286,7 +286,7 @@ fn without_path(host: &HostTable, expressions: &[&MatchEntry], found: &mut Vec<S
 
 /// Compares the entries of a slot, which are in order of precedence.
 fn within<C: crate::ranked::CompileChunk>(entries: &Ranked<C>, found: &mut Vec<Shadow>) {
-    let mut stronger: Vec<&MatchEntry> = Vec::new();
+    let mut higher_ranked: Vec<&MatchEntry> = Vec::new();
     for entry in entries.iter() {
         let partly = |other: &&&MatchEntry| {
             let (_, criterion) = other.rank.compare(&entry.rank);
@@ -297,18 +297,18 @@ fn within<C: crate::ranked::CompileChunk>(entries: &Ranked<C>, found: &mut Vec<S
             // Matches of the same rule do not shadow each other.
             tie && !Arc::ptr_eq(&other.rule, &entry.rule) && overlaps(other, entry)
         };
-        if let Some(winner) = stronger
+        if let Some(winner) = higher_ranked
             .iter()
             .find(|other| same_path(other, entry) && covers(other, entry))
         {
             if !Arc::ptr_eq(&winner.rule, &entry.rule) {
                 found.push(shadow(winner, entry, Extent::Fully));
             }
-        } else if let Some(winner) = stronger.iter().find(partly) {
+        } else if let Some(winner) = higher_ranked.iter().find(partly) {
             found.push(shadow(winner, entry, Extent::Partly));
         }
-        if stronger.len() < MAX_COMPARED {
-            stronger.push(entry);
+        if higher_ranked.len() < MAX_COMPARED {
+            higher_ranked.push(entry);
         }
     }
 }

@@ -166,7 +166,7 @@ impl FrontendTable {
     }
 
     /// Returns whether there are no entries, which is the case if there are no routes.
-    pub fn is_bare(&self) -> bool {
+    pub fn has_no_entries(&self) -> bool {
         self.hosts.is_empty()
     }
 

@@ -11,7 +11,7 @@ use pointsman_resources::route::{
     Cors, Fraction, Header, HeaderModifier, PathModifier, RequestRedirect, UrlRewrite,
 };
 use pointsman_resources::{Kind, ObjectKey};
-use pointsman_routing::explain::{Directory, MeshParent, Query, RefusedCandidate, explain};
+use pointsman_routing::explain::{Directory, DirectoryEntry, Query, RefusedCandidate, explain};
 use pointsman_routing::{Criterion, PathPolicy, Tables};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn with(mut query: Query, headers: &[(&str, &str)]) -> Query {
 fn directory() -> Directory {
     Directory {
         unresolved_outbounds: Vec::new(),
-        parents: vec![MeshParent {
+        parents: vec![DirectoryEntry {
             object: cart(),
             addresses: vec!["10.0.0.10".parse().expect("an address")],
             backends: [80, 81]

@@ -122,5 +122,5 @@ fn removing_a_route_removes_its_late_expressions() {
     replace(&id, Some(&kuma(vec![regex("/a.*")])), None, &mut delta);
     tables.apply(&delta);
     assert_eq!(takes(&tables, &get("h", "/a")), None);
-    assert!(tables.frontends().all(|table| table.is_bare()));
+    assert!(tables.frontends().all(|table| table.has_no_entries()));
 }

@@ -423,6 +423,6 @@ fn hundreds_of_matches_at_one_path_are_added_and_removed_one_by_one() {
             };
             assert_eq!(change(*n, false), ("-".into(), "-".into(), last));
         }
-        assert!(tables.frontend(&id).expect("there").is_bare());
+        assert!(tables.frontend(&id).expect("there").has_no_entries());
     }
 }

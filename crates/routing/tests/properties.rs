@@ -235,7 +235,7 @@ proptest! {
             stepwise.apply(&delta);
         }
         let table = stepwise.frontend(&id).expect("a listener");
-        prop_assert!(table.is_empty() && table.is_bare());
+        prop_assert!(table.is_empty() && table.has_no_entries());
     }
 
     #[test]

@@ -260,7 +260,7 @@ impl RouteResolver<'_> {
         let (lowered, bound) = self.gateway_form();
         let mut refused = None;
         let mut attached = Vec::new();
-        if lowered.has_no_rule_left() {
+        if lowered.drops_every_rule() {
             refused = Some(("UnsupportedValue", no_rule_served(&lowered.invalid)));
         } else {
             let reader = &self.context.reader;
@@ -363,7 +363,7 @@ impl RouteResolver<'_> {
             .unwrap_or(0);
         let id = |port| BackendId::new(parent.clone(), port, transport);
         let lowered = self.lower(cross_namespace, Some(&id(first)));
-        let mut refused = match lowered.has_no_rule_left() {
+        let mut refused = match lowered.drops_every_rule() {
             true => Some(("UnsupportedValue", no_rule_served(&lowered.invalid))),
             false => None,
         };

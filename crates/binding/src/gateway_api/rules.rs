@@ -79,7 +79,7 @@ impl fmt::Display for InvalidRule {
 
 impl LoweredRules {
     /// Returns whether every rule is dropped. A rule that replies with an error is not: its requests must not match a broader rule that lacks its filters.
-    pub fn has_no_rule_left(&self) -> bool {
+    pub fn drops_every_rule(&self) -> bool {
         self.rules.is_empty() && !self.invalid.is_empty()
     }
 

@@ -10,7 +10,7 @@ use pointsman_binding::{Binder, InactiveReason};
 use pointsman_resources::core::ServicePort;
 use pointsman_resources::{ObjectKey, Resource};
 use pointsman_routing::explain::{
-    self, Directory, Explanation, MeshParent, Query, RefusedCandidate,
+    self, Directory, DirectoryEntry, Explanation, Query, RefusedCandidate,
 };
 use pointsman_routing::{Criterion, Tables};
 
@@ -89,7 +89,7 @@ pub(crate) fn directory(binder: &Binder) -> Directory {
 }
 
 /// Returns the addresses and backends of a Service or ServiceImport.
-fn mesh_parent(binder: &Binder, object: ObjectKey, resource: &Resource) -> Option<MeshParent> {
+fn mesh_parent(binder: &Binder, object: ObjectKey, resource: &Resource) -> Option<DirectoryEntry> {
     let (ports, addresses): (_, Vec<&String>) = match resource {
         Resource::Service(service) => {
             let spec = &service.spec;
@@ -106,7 +106,7 @@ fn mesh_parent(binder: &Binder, object: ObjectKey, resource: &Resource) -> Optio
         let (object, port) = (object.clone(), port.port);
         binder.backend(&BackendId::new(object, port, transport))
     };
-    Some(MeshParent {
+    Some(DirectoryEntry {
         addresses: addresses
             .iter()
             .filter_map(|text| text.parse::<IpAddr>().ok())

@@ -21,7 +21,7 @@ use super::observed::ObjectFacts;
 use super::owner::{Ownership, ownership};
 use super::registry::Registry;
 use super::state::{ObservedObject, ObservedObjects};
-use crate::limit::Limit;
+use crate::rate_limit::TokenBucket;
 use crate::status::WriteOutcome;
 
 /// Sustained rate in requests per second, and burst.
@@ -103,7 +103,7 @@ impl Applier {
         let requests = Requests(Arc::new(RequestState {
             client,
             settings,
-            limit: Mutex::new(Limit::new(RATE.0, RATE.1)),
+            limit: Mutex::new(TokenBucket::new(RATE.0, RATE.1)),
             applied: Mutex::default(),
             replaced: Mutex::default(),
         }));
@@ -187,7 +187,7 @@ struct Requests(Arc<RequestState>);
 struct RequestState {
     client: Client,
     settings: InfrastructureSettings,
-    limit: Mutex<Limit>,
+    limit: Mutex<TokenBucket>,
     /// Objects that were applied and have not been deleted since.
     applied: Mutex<HashMap<(ObjectKind, Name), Applied>>,
     /// Gateways whose workload is being replaced, with the time at which that began.

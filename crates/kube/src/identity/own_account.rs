@@ -11,7 +11,7 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// Claims of a token.
 #[derive(Deserialize)]
-struct Claims {
+struct OwnTokenClaims {
     #[serde(rename = "kubernetes.io")]
     kubernetes: BoundObjectClaims,
 }
@@ -20,11 +20,11 @@ struct Claims {
 #[derive(Deserialize)]
 struct BoundObjectClaims {
     namespace: String,
-    serviceaccount: Account,
+    serviceaccount: OwnAccount,
 }
 
 #[derive(Deserialize)]
-struct Account {
+struct OwnAccount {
     name: String,
     uid: String,
 }
@@ -39,8 +39,10 @@ pub fn account(namespace: &str) -> Option<OwnerReference> {
 fn owner(token: &str, namespace: &str) -> Option<OwnerReference> {
     let claims = token.split('.').nth(1)?;
     let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;
-    let bound = serde_json::from_slice::<Claims>(&claims).ok()?.kubernetes;
-    let Account { name, uid } = bound.serviceaccount;
+    let bound = serde_json::from_slice::<OwnTokenClaims>(&claims)
+        .ok()?
+        .kubernetes;
+    let OwnAccount { name, uid } = bound.serviceaccount;
     (bound.namespace == namespace).then(|| OwnerReference {
         api_version: "v1".to_owned(),
         kind: "ServiceAccount".to_owned(),

@@ -16,7 +16,7 @@ use pointsman_control::clock;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use crate::limit::Limit;
+use crate::rate_limit::TokenBucket;
 
 /// Audience of the tokens that proxies present.
 pub const AUDIENCE: &str = "pointsman";
@@ -73,7 +73,7 @@ pub struct Reviewer {
     api: Api<TokenReview>,
     cache: Mutex<HashMap<String, Cached>>,
     permits: Semaphore,
-    repeated: Mutex<Limit>,
+    repeated: Mutex<TokenBucket>,
 }
 
 struct Cached {
@@ -89,7 +89,7 @@ impl Reviewer {
             api: Api::all(client),
             cache: Mutex::default(),
             permits: Semaphore::new(CONCURRENCY),
-            repeated: Mutex::new(Limit::new(REPEATED_RATE, REPEATED_RATE)),
+            repeated: Mutex::new(TokenBucket::new(REPEATED_RATE, REPEATED_RATE)),
         }
     }
 

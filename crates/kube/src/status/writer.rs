@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use super::patch::{is_outdated, patch};
 use super::queue::{Queue, Urgency, WriteOutcome};
 use crate::discovery;
-use crate::limit::Limit;
 use crate::metrics::{Metrics, WriteResult};
 use crate::object::RawObject;
+use crate::rate_limit::TokenBucket;
 
 /// Sustained rate of writes per second, and burst. An API server handles some hundreds per second, and other clients write too.
 const RATE: (u32, u32) = (200, 200);
@@ -83,9 +83,9 @@ impl StatusWriter {
         self,
         client: Client,
         mut is_leader: watch::Receiver<bool>,
-        api: watch::Receiver<discovery::Api>,
+        api: watch::Receiver<discovery::ServedKinds>,
     ) {
-        let mut limit = Limit::new(RATE.0, RATE.1);
+        let mut limit = TokenBucket::new(RATE.0, RATE.1);
         let mut writes: JoinSet<(ObjectKey, Job, WriteOutcome)> = JoinSet::new();
         loop {
             let mut wait = None;

@@ -8,7 +8,7 @@ use pointsman_binding::bound::{FrontendId, Outbound, Protocol, Scope, Transport}
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::Side;
-use super::request::Probe;
+use super::request::RepresentativeRequest;
 use crate::explain::{
     Decision, ParsedUrl, Query, Scheme, at_table, carries_streams, cluster_domain, decide,
 };
@@ -148,7 +148,7 @@ impl FrontendGroup {
     }
 
     /// Returns the request that a probe describes, sent to this group.
-    pub(super) fn query(&self, probe: &Probe, scheme: Scheme) -> Query {
+    pub(super) fn query(&self, probe: &RepresentativeRequest, scheme: Scheme) -> Query {
         let is_http = scheme.is_http();
         let scheme = match (probe.grpc, scheme) {
             (true, Scheme::Http | Scheme::Https) => Scheme::Grpc,
@@ -196,7 +196,7 @@ impl FrontendGroup {
     }
 
     /// Returns host and port of a request's URL.
-    fn address(&self, probe: &Probe) -> (String, Option<u16>) {
+    fn address(&self, probe: &RepresentativeRequest) -> (String, Option<u16>) {
         match self {
             FrontendGroup::Port { port, .. } => (probe.host.clone(), Some(*port)),
             FrontendGroup::Mesh { parent, port, .. } => (service_host(parent), Some(*port)),

@@ -34,7 +34,7 @@ use crate::tables::Tables;
 use frontend_group::{FrontendGroup, GroupTables, frontend_groups, schemes};
 use group::{DecisionDifference, Groups};
 use region::{Region, changed, regions};
-use request::{Probe, UnusedValues};
+use request::{RepresentativeRequest, UnusedValues};
 
 /// Maximum number of representative requests, which bounds time and memory. Unrelated configurations with thousands of routes for the same host may exceed it.
 const MAX_REQUESTS: usize = 500_000;
@@ -255,7 +255,7 @@ struct GroupComparer<'c, 's, 't> {
     all: &'c mut Comparer<'s, 't>,
     group: &'c FrontendGroup,
     schemes: Vec<Scheme>,
-    examined: BTreeSet<Probe>,
+    examined: BTreeSet<RepresentativeRequest>,
     /// Pairs of rules whose filters have been compared, by address.
     filters: HashSet<(usize, usize)>,
 }
@@ -381,7 +381,7 @@ impl<'t> GroupComparer<'_, '_, 't> {
     }
 
     /// Decides a request on both sides.
-    fn examine(&mut self, probe: &Probe) {
+    fn examine(&mut self, probe: &RepresentativeRequest) {
         if self.examined.contains(probe) {
             return;
         }
@@ -431,7 +431,7 @@ impl<'t> GroupComparer<'_, '_, 't> {
     /// Compares two rules with different filters by requests on which filters depend. If none of these shows a difference, the filters themselves are reported.
     fn compare_filters(
         &mut self,
-        probe: &Probe,
+        probe: &RepresentativeRequest,
         scheme: Scheme,
         rules: [&'t Arc<BoundRule>; 2],
         mut is_different: bool,

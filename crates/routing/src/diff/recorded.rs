@@ -4,7 +4,7 @@ mod parse;
 
 use super::frontend_group::{FrontendGroup, scheme};
 use super::group::{DecisionDifference, Groups};
-use super::request::Probe;
+use super::request::RepresentativeRequest;
 use super::{RecordedResult, Side, effect};
 use crate::explain::{ParsedUrl, Query, QueryError, decide};
 use crate::table::FrontendTable;
@@ -42,7 +42,7 @@ impl LoggedRequest<'_> {
         let path = self.path.filter(|path| path.starts_with('/'));
         let (authority, path) = (authority.unwrap_or("unknown.invalid"), path.unwrap_or("/"));
         let target = ParsedUrl::parse(&format!("http://{authority}{path}"))?;
-        let probe = Probe {
+        let probe = RepresentativeRequest {
             host: target.host.clone(),
             path: target.path.clone(),
             method: self.method.unwrap_or("GET").to_owned(),

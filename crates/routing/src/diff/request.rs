@@ -13,7 +13,7 @@ use crate::path;
 
 /// A request, without the frontend group that receives it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Probe {
+pub(super) struct RepresentativeRequest {
     /// Host or SNI.
     pub(super) host: String,
     pub(super) path: String,
@@ -25,7 +25,7 @@ pub(super) struct Probe {
     pub(super) grpc: bool,
 }
 
-impl Probe {
+impl RepresentativeRequest {
     /// Returns the query of the URL, encoded.
     pub(super) fn query_text(&self) -> String {
         let mut text = String::new();
@@ -41,20 +41,20 @@ impl Probe {
     }
 
     /// Sets or removes a header.
-    pub(super) fn with_header(&self, name: &str, value: Option<&str>) -> Probe {
+    pub(super) fn with_header(&self, name: &str, value: Option<&str>) -> RepresentativeRequest {
         let mut probe = self.clone();
         set(&mut probe.headers, name, value);
         probe
     }
 
-    fn with_parameter(&self, name: &str, value: Option<&str>) -> Probe {
+    fn with_parameter(&self, name: &str, value: Option<&str>) -> RepresentativeRequest {
         let mut probe = self.clone();
         set(&mut probe.query, name, value);
         probe
     }
 
-    pub(super) fn with_path(&self, path: String) -> Probe {
-        Probe {
+    pub(super) fn with_path(&self, path: String) -> RepresentativeRequest {
+        RepresentativeRequest {
             path,
             ..self.clone()
         }
@@ -140,7 +140,7 @@ impl UnusedValues {
 
     /// Returns requests that belong to all regions, as far as their own conditions go, and have no other property that a match asks for. Without expressions
     /// there is at most one, or one of each kind if a GRPCRoute is involved.
-    pub(super) fn common(&self, regions: &[&Region<'_>]) -> Vec<Probe> {
+    pub(super) fn common(&self, regions: &[&Region<'_>]) -> Vec<RepresentativeRequest> {
         let Some(base) = self.base(regions) else {
             return Vec::new();
         };
@@ -153,7 +153,7 @@ impl UnusedValues {
                 .filter_map(|region| region.matched()?.method.as_deref())
                 .all(|method| method == "POST");
             if is_grpc && posts {
-                probes.push(Probe {
+                probes.push(RepresentativeRequest {
                     grpc: true,
                     method: "POST".to_owned(),
                     ..probe.clone()
@@ -165,7 +165,7 @@ impl UnusedValues {
     }
 
     /// Returns the request without its path.
-    fn base(&self, regions: &[&Region<'_>]) -> Option<Probe> {
+    fn base(&self, regions: &[&Region<'_>]) -> Option<RepresentativeRequest> {
         let matches = || regions.iter().filter_map(|region| region.matched());
         let mut methods = matches().filter_map(|matched| matched.method.as_deref());
         let method = methods.next();
@@ -174,7 +174,7 @@ impl UnusedValues {
         }
         let headers = matches().flat_map(|matched| &matched.headers);
         let query = matches().flat_map(|matched| &matched.query);
-        Some(Probe {
+        Some(RepresentativeRequest {
             host: self.host(regions)?,
             path: String::new(),
             method: method.unwrap_or(&self.method).to_owned(),
@@ -279,7 +279,11 @@ impl UnusedValues {
     }
 
     /// Returns requests that differ from a region's own in one property: just inside and just outside of its match.
-    pub(super) fn near(&self, region: &Region<'_>, base: &Probe) -> Vec<Probe> {
+    pub(super) fn near(
+        &self,
+        region: &Region<'_>,
+        base: &RepresentativeRequest,
+    ) -> Vec<RepresentativeRequest> {
         let mut probes = Vec::new();
         for name in region.hostnames() {
             let hosts = match name.suffix() {
@@ -289,7 +293,7 @@ impl UnusedValues {
                 ],
                 None => [format!("{}.{name}", self.label), self.host.clone()],
             };
-            probes.extend(hosts.map(|host| Probe {
+            probes.extend(hosts.map(|host| RepresentativeRequest {
                 host,
                 ..base.clone()
             }));
@@ -305,7 +309,7 @@ impl UnusedValues {
         let paths = self.near_paths(&matched.path, &base.path).into_iter();
         probes.extend(paths.map(|path| base.with_path(path)));
         if matched.method.is_some() {
-            probes.push(Probe {
+            probes.push(RepresentativeRequest {
                 method: self.method.clone(),
                 ..base.clone()
             });

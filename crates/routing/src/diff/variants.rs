@@ -6,11 +6,14 @@ use std::sync::Arc;
 use pointsman_binding::bound::{BoundRule, Filter, PathPredicate};
 use pointsman_resources::route::{Cors, HeaderModifier};
 
-use super::request::Probe;
+use super::request::RepresentativeRequest;
 use super::sample::ANY_VALUE;
 
 /// Returns variants of a request for the filters of two rules: with the headers that they edit, at the ends of rewritten prefixes, and from other origins.
-pub(super) fn of_filters(probe: &Probe, rules: [&Arc<BoundRule>; 2]) -> Vec<Probe> {
+pub(super) fn of_filters(
+    probe: &RepresentativeRequest,
+    rules: [&Arc<BoundRule>; 2],
+) -> Vec<RepresentativeRequest> {
     let mut headers = BTreeSet::new();
     let mut variants = Vec::new();
     for rule in rules {
@@ -43,7 +46,7 @@ fn edited(modifier: &HeaderModifier) -> impl Iterator<Item = String> {
 }
 
 /// Returns variants at the prefixes of a rule, without and with a trailing slash.
-fn paths(probe: &Probe, rule: &BoundRule) -> Vec<Probe> {
+fn paths(probe: &RepresentativeRequest, rule: &BoundRule) -> Vec<RepresentativeRequest> {
     let prefixes = rule
         .matches
         .iter()
@@ -59,7 +62,7 @@ fn paths(probe: &Probe, rule: &BoundRule) -> Vec<Probe> {
 }
 
 /// Returns simple and preflight requests from the origins of a CORS policy and from another one.
-fn origins(probe: &Probe, cors: &Cors) -> Vec<Probe> {
+fn origins(probe: &RepresentativeRequest, cors: &Cors) -> Vec<RepresentativeRequest> {
     let origins = cors.allow_origins.iter();
     let origins = origins.map(|origin| match origin.as_str() {
         "*" => "https://other.example".to_owned(),

@@ -11,7 +11,7 @@ use super::candidates::rule_ref;
 use super::effect::{self, ErrorFormat};
 use super::frontend_selection::{SelectedFrontend, reference, select_frontend};
 use super::model::{ExplainedResponse, Explanation, FrontendRef, Outcome, ReplyStatus};
-use super::query::{Directory, MeshParent, Query, QueryRequest, Scheme};
+use super::query::{Directory, DirectoryEntry, Query, QueryRequest, Scheme};
 use crate::action::{Action, Forward, MatchedRule, ReplyKind, no_route};
 use crate::entry::LookupResult;
 use crate::request::is_http;
@@ -138,7 +138,7 @@ fn closed_reason(table: &FrontendTable) -> Option<String> {
 
 /// Decides on a request to a port of a mesh parent to which no routes apply.
 fn unrouted<'t>(
-    parent: &MeshParent,
+    parent: &DirectoryEntry,
     (backend, endpoints): &'t (Backend, Endpoints),
     query: &Query,
     why: String,

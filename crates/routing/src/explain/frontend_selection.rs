@@ -9,7 +9,7 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::model::{FrontendRef, ReplyStatus};
 use super::outbound;
-use super::query::{Directory, MeshParent, Query, QueryRequest, Scheme};
+use super::query::{Directory, DirectoryEntry, Query, QueryRequest, Scheme};
 use crate::precedence::HostRank;
 use crate::table::FrontendTable;
 use crate::tables::{ConnectionSecurity, MeshClient, Tables};
@@ -23,7 +23,7 @@ pub(crate) enum SelectedFrontend<'t> {
     },
     /// A mesh parent without routes for the port.
     Implicit {
-        parent: &'t MeshParent,
+        parent: &'t DirectoryEntry,
         backend: &'t (Backend, Endpoints),
         why: String,
     },

@@ -14,7 +14,7 @@ pub use model::{
     BackendShare, Candidate, ExplainedResponse, Explanation, FrontendRef, MirrorShare, Outcome,
     ReceivedRequest, RefusedCandidate, ReplyStatus, RuleRef, Timeouts,
 };
-pub use query::{Directory, MeshParent, ParsedUrl, Query, QueryError, Scheme};
+pub use query::{Directory, DirectoryEntry, ParsedUrl, Query, QueryError, Scheme};
 
 pub(crate) use candidates::{advantage, rule_ref};
 pub(crate) use decision::{Decision, at_table, carries_streams, decide};

@@ -336,7 +336,7 @@ impl Request for QueryRequest<'_> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
     /// The parents.
-    pub parents: Vec<MeshParent>,
+    pub parents: Vec<DirectoryEntry>,
     /// Pods with their addresses.
     pub pods: Vec<(ObjectKey, IpAddr)>,
     /// Outbounds of Kuma Dataplanes without a socket, because their `backendRef` does not resolve.
@@ -345,7 +345,7 @@ pub struct Directory {
 
 /// A mesh parent, such as a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MeshParent {
+pub struct DirectoryEntry {
     /// The object.
     pub object: ObjectKey,
     /// Virtual addresses.
@@ -354,7 +354,7 @@ pub struct MeshParent {
     pub backends: Vec<(Backend, Endpoints)>,
 }
 
-impl MeshParent {
+impl DirectoryEntry {
     /// Returns the ports of a transport protocol.
     pub(crate) fn ports(&self, transport: Transport) -> impl Iterator<Item = u16> {
         let ids = self.backends.iter().map(|(backend, _)| &backend.id);
@@ -386,7 +386,7 @@ impl Directory {
 
     /// Resolves a host as seen from a namespace: `svc`, `svc.ns`, `svc.ns.svc` or `svc.ns.svc.cluster.local`; `svc.ns.svc.clusterset.local` for a
     /// ServiceImport; or an address.
-    pub fn find(&self, host: &str, from: Option<&str>) -> Option<&MeshParent> {
+    pub fn find(&self, host: &str, from: Option<&str>) -> Option<&DirectoryEntry> {
         let address = host.parse::<IpAddr>().ok();
         self.parents.iter().find(|parent| {
             if let Some(address) = address {
@@ -477,7 +477,7 @@ mod tests {
                 (Kind::Service, "10.0.0.1"),
                 (Kind::ServiceImport, "10.9.0.1"),
             ]
-            .map(|(kind, address)| MeshParent {
+            .map(|(kind, address)| DirectoryEntry {
                 object: ObjectKey::new(kind, "shop", "cart"),
                 addresses: vec![address.parse().expect("an address")],
                 backends: vec![],

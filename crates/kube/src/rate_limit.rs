@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// A token bucket.
 #[derive(Debug)]
-pub struct Limit {
+pub struct TokenBucket {
     /// Tokens per second.
     rate: f64,
     /// Maximum number of tokens.
@@ -13,10 +13,10 @@ pub struct Limit {
     at: Option<Instant>,
 }
 
-impl Limit {
+impl TokenBucket {
     /// Creates a full bucket with a sustained rate per second and a burst.
     pub fn new(rate: u32, burst: u32) -> Self {
-        Limit {
+        TokenBucket {
             rate: rate.into(),
             burst: burst.into(),
             tokens: burst.into(),
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_followed_by_a_steady_rate() {
-        let mut limit = Limit::new(100, 300);
+        let mut limit = TokenBucket::new(100, 300);
         let mut now = clock::instant();
         for _ in 0..2 {
             let mut taken = 0;
