@@ -46,7 +46,7 @@ const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
 /// A ServiceAccount authenticated by a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct ServiceAccount {
     /// Namespace of the ServiceAccount.
     pub namespace: String,
     /// Name of the ServiceAccount.
@@ -77,7 +77,7 @@ pub struct Reviewer {
 }
 
 struct Cached {
-    result: Result<Account, TokenError>,
+    result: Result<ServiceAccount, TokenError>,
     reviewed: Instant,
     until: Instant,
 }
@@ -94,7 +94,7 @@ impl Reviewer {
     }
 
     /// Verifies the token of an open stream again: it may have been revoked.
-    pub async fn verify_again(&self, token: &str) -> Result<Account, TokenError> {
+    pub async fn verify_again(&self, token: &str) -> Result<ServiceAccount, TokenError> {
         loop {
             if let Some(result) = self.recent(token) {
                 return result;
@@ -110,7 +110,7 @@ impl Reviewer {
     }
 
     /// Verifies a token.
-    pub async fn verify(&self, token: &str) -> Result<Account, TokenError> {
+    pub async fn verify(&self, token: &str) -> Result<ServiceAccount, TokenError> {
         let expires = precheck(token, clock::unix_seconds())?;
         let now = clock::instant();
         let lifetime = expires.unwrap_or(UNKNOWN_LIFETIME);
@@ -126,7 +126,11 @@ impl Reviewer {
     }
 
     /// Verifies a token with a request, and caches the result.
-    async fn review_now(&self, token: &str, lifetime: Duration) -> Result<Account, TokenError> {
+    async fn review_now(
+        &self,
+        token: &str,
+        lifetime: Duration,
+    ) -> Result<ServiceAccount, TokenError> {
         let now = clock::instant();
         let result = match tokio::time::timeout(TIMEOUT, self.review(token)).await {
             Ok(status) => account(&status?, now + lifetime),
@@ -173,7 +177,7 @@ impl Reviewer {
     }
 
     /// Returns the result of a recent review.
-    fn recent(&self, token: &str) -> Option<Result<Account, TokenError>> {
+    fn recent(&self, token: &str) -> Option<Result<ServiceAccount, TokenError>> {
         let cache = self.cache();
         let known = cache.get(token)?;
         let is_recent = clock::instant() < known.reviewed + RECENT;
@@ -193,7 +197,7 @@ impl Reviewer {
 
 /// Claims of a token that are read before it is verified.
 #[derive(Deserialize)]
-struct Claims {
+struct UnverifiedClaims {
     exp: Option<i64>,
     aud: Option<Audience>,
 }
@@ -214,7 +218,7 @@ fn precheck(token: &str, now: i64) -> Result<Option<Duration>, TokenError> {
     // API servers may also accept tokens that are not JSON Web Tokens.
     let claims = token.split('.').nth(1);
     let claims = claims.and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok());
-    let claims = claims.and_then(|claims| serde_json::from_slice::<Claims>(&claims).ok());
+    let claims = claims.and_then(|claims| serde_json::from_slice::<UnverifiedClaims>(&claims).ok());
     let Some(claims) = claims else {
         return Ok(None);
     };
@@ -241,7 +245,7 @@ fn precheck(token: &str, now: i64) -> Result<Option<Duration>, TokenError> {
 }
 
 /// Reads the result of a review.
-fn account(status: &TokenReviewStatus, expires: Instant) -> Result<Account, TokenError> {
+fn account(status: &TokenReviewStatus, expires: Instant) -> Result<ServiceAccount, TokenError> {
     let invalid = |why: &str| TokenError::Invalid(why.to_owned());
     if status.authenticated != Some(true) {
         let why = status.error.as_deref().filter(|error| !error.is_empty());
@@ -263,7 +267,7 @@ fn account(status: &TokenReviewStatus, expires: Instant) -> Result<Account, Toke
     };
     let extra = user.and_then(|user| user.extra.as_ref());
     let pod = extra.and_then(|extra| extra.get(POD_NAME)?.first());
-    Ok(Account {
+    Ok(ServiceAccount {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         pod: pod.cloned(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pointsman_control::Snapshots;
 use pointsman_kube::gateways::GatewayAccounts;
-use pointsman_kube::identity::tokens::{Account, Reviewer, TokenError};
+use pointsman_kube::identity::tokens::{Reviewer, ServiceAccount, TokenError};
 use pointsman_resources::Name;
 use pointsman_wire::server::{
     Authorize, AuthorizeController, CredentialValidity, Grant, Peer, PermissionCheck, ProxyName,
@@ -78,7 +78,7 @@ async fn decide_controller(
     let token = token.ok_or_else(|| Refusal::Unauthenticated("it presents no token".to_owned()))?;
     let account = reviewer.verify(token.secret()).await.map_err(refusal)?;
     if (&account.namespace, &account.name) != (&own.namespace, &own.name) {
-        let Account {
+        let ServiceAccount {
             namespace, name, ..
         } = account;
         let why = format!("ServiceAccount {namespace}/{name} is not that of the controller");
@@ -91,11 +91,11 @@ async fn decide_controller(
 }
 
 fn grant(
-    account: Account,
+    account: ServiceAccount,
     verify: Verify,
     gateways: Arc<GatewayAccounts>,
 ) -> Result<Grant, Refusal> {
-    let Account {
+    let ServiceAccount {
         namespace,
         name,
         pod,
@@ -175,8 +175,8 @@ mod tests {
         }
     }
 
-    fn account(namespace: &str, name: &str, pod: Option<&str>) -> Account {
-        Account {
+    fn account(namespace: &str, name: &str, pod: Option<&str>) -> ServiceAccount {
+        ServiceAccount {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             pod: pod.map(str::to_owned),
