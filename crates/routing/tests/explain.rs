@@ -86,6 +86,18 @@ fn set(name: &str, value: &str) -> Arc<HeaderModifier> {
     })
 }
 
+#[test]
+fn an_exact_path_is_named_as_the_reason_for_its_precedence() {
+    let tables = with_rules(vec![
+        rule(vec![prefix("/a")], "v1"),
+        rule(vec![exact("/a")], "v2"),
+    ]);
+    let answer = ask(&tables, &url("http://shop.example/a"));
+    let printed = answer.to_string();
+    let expected = "path: the exact path `/a` comes before the prefix `/a`";
+    assert!(printed.contains(expected), "{printed}");
+}
+
 // RFC 9110 §9.1: "The method token is case-sensitive".
 #[test]
 fn a_registered_method_in_another_case_is_400_regardless_of_the_rules() {

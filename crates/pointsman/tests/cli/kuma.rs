@@ -61,6 +61,19 @@ fn check_for_shows_the_merged_rules_and_their_policies() {
     assert_eq!(unknown.status.code(), Some(2));
 }
 
+/// Policies for destinations apply to calls, policies for a gateway to the gateway itself.
+#[test]
+fn check_prints_where_a_policy_applies() {
+    let folder = example("kuma-universal");
+    let printed = text(&pointsman(&["check", "-f", &folder], ""));
+    for line in [
+        "applies to calls to MeshService mesh:default/backend from Dataplane mesh:default/frontend-1",
+        "applies to MeshGateway mesh:default/edge on Dataplane mesh:default/edge-1",
+    ] {
+        assert!(printed.contains(line), "{line}\n{printed}");
+    }
+}
+
 #[test]
 fn explain_accepts_a_dataplane_and_a_mesh_gateway() {
     let folder = example("kuma-universal");
