@@ -137,7 +137,7 @@ struct SplitPlane {
     address: Address,
     /// The network between them, if it is not loopback.
     link: Option<Link>,
-    /// What delays the bytes between both.
+    /// Delay of the bytes in both directions.
     relay: Relay,
     controller: Option<KilledOnDrop>,
     proxy: Option<KilledOnDrop>,
